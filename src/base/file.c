@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+int file_open(const char *path, uint64_t *bytes, struct err *e)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) {
+        err_set(e, ERR_IO, "%s: %s", path, errno == ENOENT ? "no such file" : strerror(errno));
+        return -1;
+    }
+    struct stat st;
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+        close(fd);
+        err_set(e, ERR_IO, "%s: not a regular file", path);
+        return -1;
+    }
+    *bytes = (uint64_t)st.st_size;
+    return fd;
+}
+
+int file_open_direct(const char *path, size_t *align)
+{
+    *align = 4096;
+#ifdef O_DIRECT
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+    if (fd < 0)
+        return -1;
+#ifdef STATX_DIOALIGN
+    struct statx sx;
+    if (!statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &sx) && sx.stx_mask & STATX_DIOALIGN) {
+        size_t m = sx.stx_dio_mem_align, o = sx.stx_dio_offset_align;
+        if (!m || !o) {
+            close(fd);
+            return -1;
+        }
+        *align = m > o ? m : o;
+        return fd;
+    }
+#endif
+    struct stat st;
+    if (!fstat(fd, &st) && st.st_blksize > 0 && st.st_blksize <= 1 << 20 &&
+        !(st.st_blksize & (st.st_blksize - 1)))
+        *align = (size_t)st.st_blksize;
+    return fd;
+#else
+    return -1;
+#endif
+}
+
+bool file_read_at(int fd, const char *path, uint64_t offset, void *to, size_t n, struct err *e)
+{
+    size_t done = 0;
+    while (done < n) {
+        ssize_t r = pread(fd, (char *)to + done, n - done, (off_t)(offset + done));
+        if (r < 0 && (errno == EINTR || errno == EAGAIN))
+            continue;
+        if (r < 0)
+            return err_set(e, ERR_IO, "%s: reading %zu bytes at %llu: %s", path, n,
+                           (unsigned long long)offset, strerror(errno));
+        if (r == 0)
+            return err_set(e, ERR_IO, "%s: reading %zu bytes at %llu: the file ends after %zu", path,
+                           n, (unsigned long long)offset, done);
+        done += (size_t)r;
+    }
+    return true;
+}
+
+char *file_read_all(const char *path, size_t most, size_t *bytes, struct err *e)
+{
+    uint64_t size;
+    int fd = file_open(path, &size, e);
+    if (fd < 0)
+        return NULL;
+    char *text = NULL;
+    if (size > most)
+        err_set(e, ERR_FORMAT, "%s: %llu bytes, more than %zu", path, (unsigned long long)size, most);
+    else
+        text = mem_alloc((size_t)size + 1, path, e);
+    if (text && !file_read_at(fd, path, 0, text, (size_t)size, e)) {
+        mem_free(text);
+        text = NULL;
+    }
+    close(fd);
+    *bytes = (size_t)size;
+    return text;
+}
+
+static bool write_failed(struct file_writer *w, const char *what, struct err *e)
+{
+    return err_set(e, ERR_IO, "%s: %s: %s", w->path, what, strerror(errno));
+}
+
+bool file_write_begin(struct file_writer *w, const char *path, unsigned mode, struct err *e)
+{
+    *w = (struct file_writer){.fd = -1};
+    size_t n = strlen(path);
+    w->path = mem_copy_text(path, n, e);
+    w->temporary = mem_alloc(n + 32, "file name", e);
+    if (!w->path || !w->temporary) {
+        file_write_abort(w);
+        return false;
+    }
+    snprintf(w->temporary, n + 32, "%s.tmp-%ld", path, (long)getpid());
+    w->fd = open(w->temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, (mode_t)mode);
+    if (w->fd < 0) {
+        write_failed(w, "cannot write", e);
+        file_write_abort(w);
+        return false;
+    }
+    return true;
+}
+
+bool file_write_at(struct file_writer *w, uint64_t offset, const void *data, size_t n, struct err *e)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t r = pwrite(w->fd, (const char *)data + done, n - done, (off_t)(offset + done));
+        if (r < 0 && errno == EINTR)
+            continue;
+        if (r <= 0)
+            return write_failed(w, "writing", e);
+        done += (size_t)r;
+    }
+    return true;
+}
+
+bool file_write(struct file_writer *w, const void *data, size_t n, struct err *e)
+{
+    if (!file_write_at(w, w->bytes, data, n, e))
+        return false;
+    w->bytes += n;
+    return true;
+}
+
+static bool sync_folder(const char *path)
+{
+    char folder[4096];
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) + (slash == path) : 1;
+    if (n >= sizeof folder)
+        return false;
+    memcpy(folder, slash ? path : ".", n);
+    folder[n] = 0;
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool ok = !fsync(fd) || errno == EINVAL;
+    close(fd);
+    return ok;
+}
+
+bool file_write_commit(struct file_writer *w, struct err *e)
+{
+    bool ok = !fsync(w->fd) || write_failed(w, "fsync", e);
+    ok = ok && (!rename(w->temporary, w->path) || write_failed(w, "rename", e));
+    if (ok) {
+        mem_free(w->temporary);
+        w->temporary = NULL;
+        ok = sync_folder(w->path) || write_failed(w, "fsync of the folder", e);
+    }
+    file_write_abort(w);
+    return ok;
+}
+
+void file_write_abort(struct file_writer *w)
+{
+    if (w->fd >= 0) {
+        close(w->fd);
+        if (w->temporary)
+            unlink(w->temporary);
+    }
+    mem_free(w->temporary);
+    mem_free(w->path);
+    *w = (struct file_writer){.fd = -1};
+}

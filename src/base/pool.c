@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a run works: the caller publishes function, context and chunk count, then raises `epoch`.
+ * Workers take chunk numbers from one counter. The counter holds the epoch in its upper half, so a
+ * worker that wakes late can never take a chunk of a newer run with an older function.
+ * A worker spins for about 50 us after its last work, then sleeps on a futex-like condition
+ * (kernels.md section 8). The caller waits for chunks, not for threads. */
+#include "base/pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#define SPIN_US 60
+
+struct job {
+    pool_fn *fn;
+    void *ctx;
+    uint32_t n_chunks;
+};
+
+struct worker {
+    struct pool *pool;
+    pthread_t thread;
+    int index;
+};
+
+struct pool {
+    int threads;
+    struct worker *workers;     /* [threads], entry 0 is the caller */
+    _Atomic uint64_t next;      /* epoch << 32 | next chunk to take */
+    _Atomic uint32_t left;      /* chunks of this epoch not yet done */
+    _Atomic uint32_t epoch;     /* raised when a job is published */
+    _Atomic uint32_t busy;      /* workers between looking at `open` and leaving the job */
+    _Atomic bool open;          /* the job may be read */
+    _Atomic int sleepers;
+    _Atomic bool quit;
+    struct job job;             /* written by the caller only while no worker is busy */
+    pthread_mutex_t lock;       /* guards sleeping only */
+    pthread_cond_t wake;
+};
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Takes and does chunks of `epoch` until none is left. */
+static void work(struct pool *p, uint32_t epoch, const struct job *job, int worker)
+{
+    for (;;) {
+        uint64_t t = atomic_load_explicit(&p->next, memory_order_acquire);
+        do {
+            if ((uint32_t)(t >> 32) != epoch || (uint32_t)t >= job->n_chunks)
+                return;
+        } while (!atomic_compare_exchange_weak_explicit(&p->next, &t, t + 1, memory_order_acq_rel,
+                                                        memory_order_acquire));
+        job->fn(job->ctx, (int)(uint32_t)t, worker);
+        atomic_fetch_sub_explicit(&p->left, 1, memory_order_release);
+    }
+}
+
+static bool wait_for_epoch(struct pool *p, uint32_t seen)
+{
+    int64_t until = clock_us() + SPIN_US;
+    for (int i = 1;; i++) {
+        if (atomic_load_explicit(&p->epoch, memory_order_acquire) != seen || atomic_load(&p->quit))
+            return !atomic_load(&p->quit);
+        relax();
+        if (i % 64 == 0 && clock_us() > until)
+            break;
+    }
+    pthread_mutex_lock(&p->lock);
+    atomic_fetch_add(&p->sleepers, 1);
+    while (atomic_load(&p->epoch) == seen && !atomic_load(&p->quit))
+        pthread_cond_wait(&p->wake, &p->lock);
+    atomic_fetch_sub(&p->sleepers, 1);
+    pthread_mutex_unlock(&p->lock);
+    return !atomic_load(&p->quit);
+}
+
+static void *worker_main(void *arg)
+{
+    struct worker *w = arg;
+    struct pool *p = w->pool;
+    uint32_t seen = 0;
+    while (wait_for_epoch(p, seen)) {
+        /* Announce, then look whether a job is open: the caller closes jobs, waits until nobody
+         * is busy, and only then writes the next one. */
+        atomic_fetch_add(&p->busy, 1);
+        seen = atomic_load(&p->epoch);
+        if (atomic_load(&p->open)) {
+            struct job job = p->job;
+            work(p, seen, &job, w->index);
+        }
+        atomic_fetch_sub(&p->busy, 1);
+    }
+    return NULL;
+}
+
+struct pool *pool_create(int threads, struct err *e)
+{
+    if (threads < 1) {
+        err_set(e, ERR_USAGE, "threads: %d is not 1 or more", threads);
+        return NULL;
+    }
+    struct pool *p = mem_alloc(sizeof *p, "thread pool", e);
+    if (!p)
+        return NULL;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->wake, NULL);
+    p->workers = mem_alloc_array((size_t)threads, sizeof *p->workers, "thread pool", e);
+    if (!p->workers) {
+        pool_free(p);
+        return NULL;
+    }
+    p->threads = 1;
+    for (int i = 1; i < threads; i++) {
+        p->workers[i] = (struct worker){.pool = p, .index = i};
+        int rc = pthread_create(&p->workers[i].thread, NULL, worker_main, &p->workers[i]);
+        if (rc) {
+            err_set(e, ERR_IO, "threads: cannot start thread %d of %d: %s", i + 1, threads,
+                    strerror(rc));
+            pool_free(p);
+            return NULL;
+        }
+        p->threads = i + 1;
+    }
+    return p;
+}
+
+void pool_free(struct pool *p)
+{
+    if (!p)
+        return;
+    pthread_mutex_lock(&p->lock);
+    atomic_store(&p->quit, true);
+    pthread_cond_broadcast(&p->wake);
+    pthread_mutex_unlock(&p->lock);
+    for (int i = 1; i < p->threads; i++)
+        pthread_join(p->workers[i].thread, NULL);
+    pthread_cond_destroy(&p->wake);
+    pthread_mutex_destroy(&p->lock);
+    mem_free(p->workers);
+    mem_free(p);
+}
+
+int pool_threads(const struct pool *p)
+{
+    return p->threads;
+}
+
+void pool_run(struct pool *p, pool_fn *fn, void *ctx, int n_chunks)
+{
+    if (n_chunks <= 0)
+        return;
+    if (p->threads == 1 || n_chunks == 1) {
+        for (int i = 0; i < n_chunks; i++)
+            fn(ctx, i, 0);
+        return;
+    }
+    uint32_t epoch = atomic_load(&p->epoch) + 1;
+    p->job = (struct job){fn, ctx, (uint32_t)n_chunks};
+    atomic_store_explicit(&p->left, (uint32_t)n_chunks, memory_order_relaxed);
+    atomic_store_explicit(&p->next, (uint64_t)epoch << 32, memory_order_release);
+    atomic_store(&p->open, true);
+    atomic_store(&p->epoch, epoch);
+    if (atomic_load(&p->sleepers)) {
+        pthread_mutex_lock(&p->lock);
+        pthread_cond_broadcast(&p->wake);
+        pthread_mutex_unlock(&p->lock);
+    }
+    struct job job = {fn, ctx, (uint32_t)n_chunks};
+    work(p, epoch, &job, 0);
+    for (int i = 1; atomic_load_explicit(&p->left, memory_order_acquire); i++) {
+        relax();
+        if (i % 256 == 0)
+            sched_yield(); /* more threads than cores: let the one that holds a chunk run */
+    }
+    atomic_store(&p->open, false);
+    for (int i = 1; atomic_load(&p->busy); i++) { /* stragglers: they hold no chunk */
+        relax();
+        if (i % 256 == 0)
+            sched_yield();
+    }
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Worker threads. One pool a process; a step is a sequence of pool_run calls. */
+#ifndef STRATA_BASE_POOL_H
+#define STRATA_BASE_POOL_H
+
+#include "base/err.h"
+
+struct pool;
+
+/* Work of one call: does chunk `chunk` of `n_chunks`. `worker` is 0..threads-1, for scratch that
+ * belongs to a worker. Chunks run in any order on any worker; results must not depend on it. */
+typedef void pool_fn(void *ctx, int chunk, int worker);
+
+/* A pool of `threads` workers, the calling thread being worker 0. threads >= 1. */
+struct pool *pool_create(int threads, struct err *e);
+void pool_free(struct pool *p);
+int pool_threads(const struct pool *p);
+
+/* Runs fn for chunks 0..n_chunks-1 and returns when all are done (everything written is visible to
+ * the caller). The caller takes part. Only one thread may call it at a time. */
+void pool_run(struct pool *p, pool_fn *fn, void *ctx, int n_chunks);
+
+/* Threads to use when the user does not say: cores of the affinity mask, at most the container's
+ * CPU quota, performance cores only on hybrid machines, one thread a core. */
+int pool_default_threads(void);
+
+#endif
