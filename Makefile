@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+# The front door: everything here is a short call of Meson, Ninja or a script that can also be called alone.
+
+BUILD = build
+# More options for `meson setup`, as `make FLAGS=-Dwerror=true`.
+FLAGS =
+
+# Debian packages: what building needs, and what the tests need on top.
+BUILD_PACKAGES = gcc libc6-dev meson ninja-build pkg-config libedit-dev libhwloc-dev libxxhash-dev
+TEST_PACKAGES = $(BUILD_PACKAGES) libcmocka-dev python3 python3-numpy tar xz-utils
+
+DEMO_MODEL = models/strata-demo.gguf
+DEMO_PROMPT = Once upon a time there was a king who had three daughters, and
+
+.PHONY: all programs test-programs run test clean
+
+all: programs
+	@echo
+	@echo 'Built: $(BUILD)/strata (try $(BUILD)/strata --help) and $(BUILD)/strata-check.'
+	@echo 'Also:  make run    streams a story from the demo model, its experts read from disk'
+	@echo '       make test   runs all tests'
+	@echo '       make clean  removes $(BUILD)'
+
+programs:
+	@.ci/packages check $(BUILD_PACKAGES)
+	@.ci/build $(BUILD) $(FLAGS)
+
+test-programs:
+	@.ci/packages install $(TEST_PACKAGES)
+	@.ci/build $(BUILD) -Dtests=enabled $(FLAGS)
+
+run:
+	@.ci/packages install $(BUILD_PACKAGES)
+	@.ci/build $(BUILD) $(FLAGS)
+	@echo
+	@echo 'The model has 288 experts; the arena holds a fifth of them, the others are read from disk as they are needed.'
+	@echo
+	@printf '%s' '$(DEMO_PROMPT)'
+	@$(BUILD)/strata run -m $(DEMO_MODEL) --arena 20% -p '$(DEMO_PROMPT)' -n 200 --temp 0.7 --top-p 0.9
+
+test: test-programs
+	@tests/run-all $(BUILD)
+
+clean:
+	rm -rf $(BUILD)
