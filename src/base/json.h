@@ -21,6 +21,7 @@ struct json {
     size_t count;        /* array, object: members */
     struct json *items;  /* array, object: the values, in order */
     struct json *keys;   /* object: the keys (strings), same order; duplicates are kept */
+    const struct json **order; /* object: the keys sorted by their bytes, then by their place */
 };
 
 struct json_doc;
