@@ -1,0 +1,22 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Checks that every source file and script says its licence within its first three lines. Data and prose are exempt.
+set -u
+cd "$(dirname "$0")/.."
+
+# With git: what is tracked. From an archive without git: what is there.
+if git rev-parse --git-dir >/dev/null 2>&1; then list='git ls-files'; else list='find . -type f -not -path ./build/*'; fi
+
+$list | sed 's#^\./##' | grep -v -E '^(LICENSE|NOTICE|\.gitignore|\.clang-format|models/|tests/data/|tests/fuzz/corpus/)|\.(md|svg|gguf|bin|npy|npz)$' | {
+    bad=0
+    seen=0
+    while read -r file; do
+        [ -f "$file" ] || continue
+        seen=$((seen + 1))
+        head -n 3 "$file" | grep -q 'SPDX-License-Identifier: Apache-2.0' && continue
+        echo "$file: no SPDX line in its first three lines"
+        bad=$((bad + 1))
+    done
+    [ "$seen" -gt 0 ] || { echo 'spdx: no file was found'; bad=1; }
+    [ "$bad" = 0 ]
+}
