@@ -15,10 +15,10 @@
 #include "quant/quant.h"
 
 struct block256 {
-    float d, dmin;     /* dmin: types with minimums only */
+    float d, dmin; /* dmin: types with minimums only */
     int8_t code[256];
     int8_t scale[16];
-    uint8_t min[16];   /* types with minimums only */
+    uint8_t min[16]; /* types with minimums only */
 };
 
 /* Takes one block apart; for types without minimums dmin and min are left alone. */

@@ -9,8 +9,16 @@
 #include "quant/block256.h"
 #include "quant/codebooks.h"
 
-enum { IQ2_XXS_BYTES = 66, IQ2_XS_BYTES = 74, IQ2_S_BYTES = 82, IQ3_XXS_BYTES = 98,
-       IQ3_S_BYTES = 110, IQ1_S_BYTES = 50, IQ1_M_BYTES = 56, IQ4_XS_BYTES = 136 };
+enum {
+    IQ2_XXS_BYTES = 66,
+    IQ2_XS_BYTES = 74,
+    IQ2_S_BYTES = 82,
+    IQ3_XXS_BYTES = 98,
+    IQ3_S_BYTES = 110,
+    IQ1_S_BYTES = 50,
+    IQ1_M_BYTES = 56,
+    IQ4_XS_BYTES = 136
+};
 
 static float half_at(const uint8_t *b)
 {

@@ -9,8 +9,14 @@
 #include "base/half.h"
 #include "quant/block256.h"
 
-enum { Q2_K_BYTES = 84, Q3_K_BYTES = 110, Q4_K_BYTES = 144, Q5_K_BYTES = 176, Q6_K_BYTES = 210,
-       Q8_K_BYTES = 292 };
+enum {
+    Q2_K_BYTES = 84,
+    Q3_K_BYTES = 110,
+    Q4_K_BYTES = 144,
+    Q5_K_BYTES = 176,
+    Q6_K_BYTES = 210,
+    Q8_K_BYTES = 292
+};
 
 static float half_at(const uint8_t *b)
 {
