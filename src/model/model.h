@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A network: hyper-parameters and weights of one GGUF file, and its forward pass. It knows nothing
+ * of threads, instruction sets or drives: operations come from a backend, experts from an
+ * expert_source, rows of tables on the drive from a row_source.
+ *
+ * Life: model_open (metadata only: sizes for the memory plan are known) -> model_load (the trunk
+ * into the backend's memory) -> any number of states -> model_forward.
+ * One thread at a time uses a model. */
+#ifndef STRATA_MODEL_MODEL_H
+#define STRATA_MODEL_MODEL_H
+
+#include <stdatomic.h>
+
+#include "backend/backend.h"
+#include "gguf/gguf.h"
+#include "model/moe.h"
+
+struct model;
+struct model_state; /* state.h */
+
+/* What others need to know of a model. Fixed after model_open. */
+struct model_info {
+    const char *arch;
+    int layers, embd, vocab, context; /* context: the length the model was made for */
+    int experts, experts_used;
+    uint64_t trunk_bytes;  /* backend memory that model_load will take */
+    uint64_t expert_bytes; /* all routed experts as they lie in the file */
+};
+
+/* Where the routed experts of a layer lie: expert e of part p is the byte range
+ * tensor->offset + e * bytes_each of part file tensor->part. */
+struct model_experts {
+    int parts; /* 0: the layer has no routed experts */
+    const struct gguf_tensor *tensor[EXPERT_PARTS];
+    uint64_t bytes_each[EXPERT_PARTS];
+};
+
+/* A table that is read row by row (n-gram embedding); tensor NULL: the model has none. */
+struct model_row_table {
+    const struct gguf_tensor *tensor;
+    uint64_t rows;
+    size_t row_bytes;
+    int rows_per_token;
+};
+
+/* Reads and checks hyper-parameters and shapes; `g` must outlive the model. Refuses a general.type
+ * that is not "model", unknown architectures (listing the known ones), missing or ill-shaped
+ * tensors. NULL on error. */
+struct model *model_open(const struct gguf_file *g, struct err *e);
+void model_free(struct model *m);
+
+const struct model_info *model_info(const struct model *m);
+void model_experts_of_layer(const struct model *m, int layer, struct model_experts *out);
+void model_row_table(const struct model *m, struct model_row_table *out);
+
+/* Called while the trunk is read; done and all in bytes. Returns false to stop loading. */
+typedef bool model_progress(void *ctx, uint64_t done, uint64_t all);
+
+/* Reads the trunk into the backend's memory; the backend must outlive the model. */
+bool model_load(struct model *m, struct backend *b, model_progress *progress, void *ctx,
+                struct err *e);
+
+/* Working memory for bands of at most `band` rows in tiles of at most `tile` rows. The bytes are
+ * backend memory; `limits` is what the backend must reserve besides. */
+size_t model_scratch_bytes(const struct model *m, int band, int tile, int ctx);
+void model_backend_limits(const struct model *m, int band, int tile, int ctx,
+                          struct backend_limits *out);
+bool model_scratch_alloc(struct model *m, int band, int tile, int ctx, struct err *e);
+
+enum dump_type { DUMP_F32, DUMP_I32, DUMP_BOOL };
+
+/* Takes intermediates, named as qwen4exp.md section 7 does, tile by tile: `rows` more rows of
+ * dims[0] * .. values (rows = 0: an array without rows, as N.gdn_state). */
+struct dump_sink {
+    void *ctx;
+    void (*put)(void *ctx, const char *name, enum dump_type type, const void *host, int rows,
+                int n_dims, const int *dims);
+};
+
+enum logits_wanted { LOGITS_NONE, LOGITS_LAST, LOGITS_ALL };
+
+/* Rows to run: ids[0..rows-1] at positions state->position on. */
+struct batch {
+    const int32_t *ids; /* host */
+    int rows;           /* at most the band of model_scratch_alloc */
+    bool is_band;       /* rows of a prompt; else a decode window */
+    enum logits_wanted wanted;
+    /* Takes logits, host [rows][vocab], of rows first.. of this batch; LAST: once with one row. */
+    bool (*logits)(void *ctx, int first, int rows, const float *logits, struct err *e);
+    void *logits_ctx;
+    const struct dump_sink *dump; /* NULL: none */
+    /* Checked between layers: when true the pass ends with ERR_INTERRUPTED. NULL: never. */
+    const atomic_bool *cancel;
+    /* After every layer of a band; layers in all. NULL: not wanted. */
+    void (*progress)(void *ctx, int layer, int layers);
+    void *progress_ctx;
+};
+
+/* The forward pass. On success the state holds `rows` more tokens. After an error the state is
+ * spoiled (parts are ahead of others): restore a snapshot. Errors name the layer. */
+bool model_forward(struct model *m, struct model_state *s, const struct batch *batch,
+                   const struct expert_source *experts, const struct row_source *rows,
+                   struct err *e);
+
+#endif

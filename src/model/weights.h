@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From names in the file to tensors. While a model is opened it asks for each tensor it needs,
+ * which checks type and shape and notes it; model_load then reads them all into one block. */
+#ifndef STRATA_MODEL_WEIGHTS_H
+#define STRATA_MODEL_WEIGHTS_H
+
+#include "backend/backend.h"
+#include "gguf/gguf.h"
+#include "model/model.h"
+
+struct weight_request {
+    const struct gguf_tensor *file; /* where it is */
+    struct tensor *matrix;          /* filled by loading; NULL: a vector */
+    const float **vector;           /* float32 array of `count` values, NULL: a matrix */
+    size_t count;
+    size_t at;                      /* offset in the block */
+};
+
+struct weights {
+    const struct gguf_file *file;
+    struct weight_request *requests;
+    size_t n, room;
+    size_t block_bytes; /* so far */
+    void *block;        /* backend memory once loaded */
+    struct backend *backend;
+};
+
+void weights_init(struct weights *w, const struct gguf_file *g);
+void weights_free(struct weights *w);
+
+/* The formatted name ("blk.%d.attn_q.weight") of all functions names one tensor. They return false
+ * and set the error when it is missing, of another shape, or of a type that is no weight. `out`
+ * must stay where it is until loading is done. */
+
+/* A matrix of n_in values a row and n_out rows (n_out 1 also matches a vector). Keeps its type. */
+bool weights_matrix(struct weights *w, struct tensor *out, int64_t n_in, int64_t n_out,
+                    struct err *e, const char *name, ...) __attribute__((format(printf, 6, 7)));
+/* `count` values in any shape, decoded to float32; NaN and inf are refused when loaded. */
+bool weights_vector(struct weights *w, const float **out, int64_t count, struct err *e,
+                    const char *name, ...) __attribute__((format(printf, 5, 6)));
+bool weights_has(const struct weights *w, const char *name, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* A stack of experts [n_in, n_out, experts]: not loaded, only described. `one` gets type and shape
+ * of one expert (data NULL). */
+bool weights_experts(struct weights *w, const struct gguf_tensor **file, struct tensor *one,
+                     int64_t n_in, int64_t n_out, int64_t experts, struct err *e, const char *name,
+                     ...) __attribute__((format(printf, 8, 9)));
+
+bool weights_load(struct weights *w, struct backend *b, model_progress *progress, void *ctx,
+                  struct err *e);
+
+#endif
