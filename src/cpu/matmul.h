@@ -24,8 +24,8 @@ typedef void cpu_dot_int_fn(const struct quant_row *w, const struct quant_act *x
 typedef bool cpu_round_fn(const float *x, int n, struct quant_act *a, int row);
 
 struct cpu_matmul {
-    cpu_dot_float_fn *dot_float[TENSOR_TYPES]; /* every type: QUANT_FLOAT types directly; the others
-                                                  (for --exact-activations) by decoding */
+    cpu_dot_float_fn *dot_float[TENSOR_TYPES]; /* QUANT_FLOAT types; --exact-activations decodes a
+                                                  row of another type and takes TYPE_F32 */
     quant_unpack_fn *unpack[TENSOR_TYPES];     /* QUANT_INT32 and QUANT_INT256 types */
     cpu_dot_int_fn *dot_int32, *dot_int32_min, *dot_int32_d16;
     cpu_dot_int_fn *dot_int256, *dot_int256_min;
@@ -34,9 +34,5 @@ struct cpu_matmul {
 
 /* The table of one instruction set; the machine must have it. */
 void cpu_matmul_init(struct cpu_matmul *m, enum cpu_isa isa);
-
-/* The ladder, one header per instruction set: each sets what it has. */
-void cpu_matmul_set_avx2(struct cpu_matmul *m);
-void cpu_matmul_set_avx512(struct cpu_matmul *m, bool vnni);
 
 #endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fills the tables of kernels: C first, then what each instruction set has. */
+#include "cpu/dot.h"
+#include "cpu/matmul.h"
+
+static void set_c(struct cpu_matmul *m)
+{
+    *m = (struct cpu_matmul){
+        .dot_float = {[TYPE_F32] = cpu_dot_f32_c,
+                      [TYPE_F16] = cpu_dot_f16_c,
+                      [TYPE_BF16] = cpu_dot_bf16_c},
+        .dot_int32 = cpu_dot_int_c,
+        .dot_int32_min = cpu_dot_int_min_c,
+        .dot_int32_d16 = cpu_dot_int_d16_c,
+        .dot_int256 = cpu_dot_int_c,
+        .dot_int256_min = cpu_dot_int_min_c,
+        .round = quant_round_row,
+    };
+    for (uint32_t type = 0; type < TENSOR_TYPES; type++)
+        m->unpack[type] = quant_traits(type)->unpack;
+}
+
+void cpu_matmul_init(struct cpu_matmul *m, enum cpu_isa isa)
+{
+    set_c(m);
+    (void)isa;
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cpu/isa.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const names[CPU_ISAS] = {
+    [CPU_ISA_C] = "c",
+    [CPU_ISA_AVX2] = "avx2",
+    [CPU_ISA_AVX512_PLAIN] = "avx512-plain",
+    [CPU_ISA_AVX512] = "avx512",
+    [CPU_ISA_NEON] = "neon",
+};
+
+const char *cpu_isa_name(enum cpu_isa isa)
+{
+    return names[isa];
+}
+
+#if defined(__x86_64__)
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("f16c");
+}
+
+/* A machine with AVX-512 has AVX2, which its table is built on. */
+static bool has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+
+bool cpu_isa_available(enum cpu_isa isa)
+{
+    switch (isa) {
+    case CPU_ISA_C:
+        return true;
+    case CPU_ISA_AVX2:
+        return has_avx2();
+    case CPU_ISA_AVX512_PLAIN:
+        return has_avx512();
+    case CPU_ISA_AVX512:
+        return has_avx512() && __builtin_cpu_supports("avx512vnni");
+    default:
+        return false;
+    }
+}
+
+bool cpu_isa_has_vbmi(void)
+{
+    return has_avx512() && __builtin_cpu_supports("avx512vbmi");
+}
+#else
+bool cpu_isa_available(enum cpu_isa isa)
+{
+    return isa == CPU_ISA_C; /* NEON kernels are not written yet */
+}
+
+bool cpu_isa_has_vbmi(void)
+{
+    return false;
+}
+#endif
+
+enum cpu_isa cpu_isa_best(void)
+{
+    enum cpu_isa best = CPU_ISA_C;
+    for (enum cpu_isa isa = 0; isa < CPU_ISAS; isa++) {
+        if (cpu_isa_available(isa))
+            best = isa;
+    }
+    return best;
+}
+
+static bool refuse_missing(const char *name, struct err *e)
+{
+    char list[128] = "";
+    size_t used = 0;
+    for (enum cpu_isa isa = 0; isa < CPU_ISAS; isa++) {
+        if (cpu_isa_available(isa))
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "",
+                                     names[isa]);
+    }
+    return err_set(e, ERR_UNSUPPORTED, "isa: this machine does not have %s (it has %s)", name, list);
+}
+
+bool cpu_isa_parse(const char *name, enum cpu_isa *out, struct err *e)
+{
+    if (!strcmp(name, "auto")) {
+        *out = cpu_isa_best();
+        return true;
+    }
+    for (enum cpu_isa isa = 0; isa < CPU_ISAS; isa++) {
+        if (strcmp(name, names[isa]))
+            continue;
+        if (isa == CPU_ISA_AVX512 && !cpu_isa_available(isa))
+            isa = CPU_ISA_AVX512_PLAIN; /* "avx512" includes VNNI only where there is VNNI */
+        if (!cpu_isa_available(isa))
+            return refuse_missing(name, e);
+        *out = isa;
+        return true;
+    }
+    char shown[64];
+    return err_set(e, ERR_USAGE,
+                   "isa: \"%s\" is not one of auto, c, avx2, avx512, avx512-plain, neon",
+                   err_escape(shown, sizeof shown, name, strlen(name)));
+}

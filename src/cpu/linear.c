@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cpu/linear.h"
+
+#include <stdatomic.h>
+
+#include "base/mem.h"
+
+/* Unpacked weight rows that are multiplied with a few activation rows before the next few: what
+ * they need together stays in the L2 cache. */
+#define GROUP_ROWS 16
+#define GROUP_BYTES (128 * 1024)
+/* Activation rows of a pass over such a group; they stay in the L1 cache. */
+#define PASS_ROWS 4
+/* Weight rows of a chunk: enough to make the cost of handing one out small. */
+#define CHUNK_ROWS_LEAST 16
+#define CHUNK_ROWS_MOST 64
+/* Chunks a thread should find, so that threads end together. */
+#define CHUNKS_A_THREAD 8
+
+#define ALIGN 64
+
+struct cpu_row_scratch {
+    struct quant_row row[GROUP_ROWS];
+    float *decoded; /* [max_n], exact activations */
+    int rows;       /* of row[] that have memory */
+};
+
+static size_t aligned(size_t bytes)
+{
+    return mem_round_up(bytes, ALIGN);
+}
+
+static size_t padded(int n)
+{
+    return mem_round_up((size_t)n, 256);
+}
+
+/* --- memory --- */
+
+size_t cpu_act_bytes(int rows, int n, int block)
+{
+    size_t values = (size_t)rows * padded(n);
+    return aligned(values * sizeof(int16_t)) + aligned(values / (size_t)block * sizeof(float)) +
+           aligned(values / 16 * sizeof(int16_t));
+}
+
+void cpu_act_place(struct quant_act *a, void *memory, int rows, int n, int block)
+{
+    size_t values = (size_t)rows * padded(n);
+    uint8_t *p = memory;
+    *a = (struct quant_act){.n = n, .rows = rows, .block = block, .stride = (int)padded(n)};
+    a->q = (int16_t *)p;
+    p += aligned(values * sizeof(int16_t));
+    a->d = (float *)p;
+    p += aligned(values / (size_t)block * sizeof(float));
+    a->bsum = (int16_t *)p;
+}
+
+static int group_rows(int max_n)
+{
+    size_t rows = GROUP_BYTES / (padded(max_n) * sizeof(int16_t));
+    return rows < 1 ? 1 : rows > GROUP_ROWS ? GROUP_ROWS : (int)rows;
+}
+
+static size_t row_bytes(int n)
+{
+    size_t values = padded(n);
+    return aligned(values * sizeof(int16_t)) + 2 * aligned(values / 32 * sizeof(float)) +
+           aligned(values / 16 * sizeof(int16_t)) + aligned(values / 16 * sizeof(float));
+}
+
+static uint8_t *row_place(struct quant_row *row, uint8_t *p, int n)
+{
+    size_t values = padded(n);
+    row->w = (int16_t *)p;
+    p += aligned(values * sizeof(int16_t));
+    row->d = (float *)p;
+    p += aligned(values / 32 * sizeof(float));
+    row->dmin = (float *)p;
+    p += aligned(values / 32 * sizeof(float));
+    row->m = (int16_t *)p;
+    p += aligned(values / 16 * sizeof(int16_t));
+    row->d16 = (float *)p;
+    return p + aligned(values / 16 * sizeof(float));
+}
+
+static size_t worker_bytes(int max_n)
+{
+    return (size_t)group_rows(max_n) * row_bytes(max_n) + aligned(padded(max_n) * sizeof(float));
+}
+
+size_t cpu_linear_scratch_bytes(int max_rows, int max_n, int threads)
+{
+    return cpu_act_bytes(max_rows, max_n, 32) + cpu_act_bytes(max_rows, max_n, 256) +
+           aligned((size_t)threads * sizeof(struct cpu_row_scratch)) +
+           (size_t)threads * worker_bytes(max_n);
+}
+
+bool cpu_linear_ctx_init(struct cpu_linear_ctx *ctx, struct pool *pool,
+                         const struct cpu_matmul *table, int max_rows, int max_n, struct err *e)
+{
+    int threads = pool_threads(pool);
+    *ctx = (struct cpu_linear_ctx){
+        .pool = pool, .table = table, .max_rows = max_rows, .max_n = max_n, .threads = threads};
+    ctx->memory = mem_alloc(cpu_linear_scratch_bytes(max_rows, max_n, threads),
+                            "scratch of matrix products", e);
+    if (!ctx->memory)
+        return false;
+    uint8_t *p = ctx->memory;
+    cpu_act_place(&ctx->acts.block32, p, max_rows, max_n, 32);
+    p += cpu_act_bytes(max_rows, max_n, 32);
+    cpu_act_place(&ctx->acts.block256, p, max_rows, max_n, 256);
+    p += cpu_act_bytes(max_rows, max_n, 256);
+    ctx->scratch = (struct cpu_row_scratch *)p;
+    p += aligned((size_t)threads * sizeof(struct cpu_row_scratch));
+    for (int i = 0; i < threads; i++) {
+        struct cpu_row_scratch *s = &ctx->scratch[i];
+        s->rows = group_rows(max_n);
+        for (int r = 0; r < s->rows; r++)
+            p = row_place(&s->row[r], p, max_n);
+        s->decoded = (float *)p;
+        p += aligned(padded(max_n) * sizeof(float));
+    }
+    return true;
+}
+
+void cpu_linear_ctx_free(struct cpu_linear_ctx *ctx)
+{
+    mem_free(ctx->memory);
+    *ctx = (struct cpu_linear_ctx){0};
+}
+
+/* --- a range of weight rows on one thread --- */
+
+int cpu_act_block(uint32_t type)
+{
+    switch (quant_traits(type)->form) {
+    case QUANT_INT32:
+        return 32;
+    case QUANT_INT256:
+        return 256;
+    default:
+        return 0;
+    }
+}
+
+bool cpu_act_round(const struct cpu_linear_ctx *ctx, const float *x, struct quant_act *a, int row)
+{
+    return ctx->table->round(x, a->n, a, row);
+}
+
+static cpu_dot_int_fn *dot_int(const struct cpu_matmul *table, uint32_t type)
+{
+    const struct quant_traits *t = quant_traits(type);
+    if (t->form == QUANT_INT256)
+        return t->has_min ? table->dot_int256_min : table->dot_int256;
+    if (t->has_d16)
+        return table->dot_int32_d16;
+    return t->has_min ? table->dot_int32_min : table->dot_int32;
+}
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Weight rows of a float type, and with exact activations of any type (decoded first). */
+static void float_rows(const struct cpu_linear_ctx *ctx, int worker, const struct cpu_weight *w,
+                       int r0, int r1, const struct cpu_acts *x, int t0, int rows, float *y,
+                       size_t y_stride)
+{
+    size_t bytes = tensor_row_bytes(w->type, (uint64_t)w->n_in);
+    bool decode = quant_traits(w->type)->form != QUANT_FLOAT;
+    cpu_dot_float_fn *dot = ctx->table->dot_float[decode ? TYPE_F32 : w->type];
+    float *decoded = ctx->scratch[worker].decoded;
+    int group = decode ? 1 : GROUP_ROWS;
+    for (int g = r0; g < r1; g += group) {
+        int end = smaller(g + group, r1);
+        for (int t = 0; t < rows; t += PASS_ROWS) {
+            for (int r = g; r < end; r++) {
+                const void *row = (const uint8_t *)w->data + (size_t)r * bytes;
+                if (decode && t == 0)
+                    quant_decode(w->type, row, decoded, (uint64_t)w->n_in);
+                dot(decode ? decoded : row, x->x + (size_t)(t0 + t) * x->x_stride, x->x_stride,
+                    w->n_in, smaller(PASS_ROWS, rows - t), y + (size_t)t * y_stride + (r - r0),
+                    y_stride);
+            }
+        }
+    }
+}
+
+static void int_rows(const struct cpu_linear_ctx *ctx, int worker, const struct cpu_weight *w,
+                     int r0, int r1, const struct quant_act *x, int t0, int rows, float *y,
+                     size_t y_stride)
+{
+    size_t bytes = tensor_row_bytes(w->type, (uint64_t)w->n_in);
+    quant_unpack_fn *unpack = ctx->table->unpack[w->type];
+    cpu_dot_int_fn *dot = dot_int(ctx->table, w->type);
+    struct cpu_row_scratch *s = &ctx->scratch[worker];
+    /* Few activation rows: one weight row at a time stays in the L1 cache between both steps. */
+    int group = rows <= PASS_ROWS ? 1 : s->rows;
+    for (int g = r0; g < r1; g += group) {
+        int end = smaller(g + group, r1);
+        for (int r = g; r < end; r++)
+            unpack((const uint8_t *)w->data + (size_t)r * bytes, w->n_in, &s->row[r - g]);
+        for (int t = 0; t < rows; t += PASS_ROWS) {
+            for (int r = g; r < end; r++)
+                dot(&s->row[r - g], x, t0 + t, smaller(PASS_ROWS, rows - t),
+                    y + (size_t)t * y_stride + (r - r0), y_stride);
+        }
+    }
+}
+
+void cpu_rows(const struct cpu_linear_ctx *ctx, int worker, const struct cpu_weight *w, int r0,
+              int r1, const struct cpu_acts *x, int t0, int rows, float *y, size_t y_stride)
+{
+    int block = x->exact ? 0 : cpu_act_block(w->type);
+    if (block == 0)
+        float_rows(ctx, worker, w, r0, r1, x, t0, rows, y, y_stride);
+    else
+        int_rows(ctx, worker, w, r0, r1, block == 32 ? &x->block32 : &x->block256, t0, rows, y,
+                 y_stride);
+}
+
+/* --- all threads --- */
+
+struct step {
+    struct cpu_linear_ctx *ctx;
+    const float *x;
+    size_t x_stride;
+    int rows, chunk_rows, n_products;
+    const struct cpu_product *p;
+    size_t y_row; /* first row of y */
+    bool need32, need256;
+    atomic_bool bad; /* inf or NaN in x */
+};
+
+static void round_chunk(void *context, int chunk, int worker)
+{
+    struct step *s = context;
+    const float *x = s->x + (size_t)chunk * s->x_stride;
+    struct cpu_acts *acts = &s->ctx->acts;
+    bool ok = (!s->need32 || cpu_act_round(s->ctx, x, &acts->block32, chunk)) &&
+              (!s->need256 || cpu_act_round(s->ctx, x, &acts->block256, chunk));
+    if (!ok)
+        atomic_store_explicit(&s->bad, true, memory_order_relaxed);
+}
+
+static int chunks_of(const struct step *s, const struct cpu_product *p)
+{
+    return (p->w.n_out + s->chunk_rows - 1) / s->chunk_rows;
+}
+
+static void product_chunk(void *context, int chunk, int worker)
+{
+    struct step *s = context;
+    const struct cpu_product *p = s->p;
+    for (; chunk >= chunks_of(s, p); p++)
+        chunk -= chunks_of(s, p);
+    int r0 = chunk * s->chunk_rows, r1 = smaller(r0 + s->chunk_rows, p->w.n_out);
+    cpu_rows(s->ctx, worker, &p->w, r0, r1, &s->ctx->acts, 0, s->rows,
+             p->y + s->y_row * p->y_stride + r0, p->y_stride);
+}
+
+/* All products for at most max_rows rows of x. */
+static bool slice(struct step *s, int n_in, struct err *e)
+{
+    struct cpu_linear_ctx *ctx = s->ctx;
+    if (s->need32)
+        cpu_act_place(&ctx->acts.block32, ctx->acts.block32.q, s->rows, n_in, 32);
+    if (s->need256)
+        cpu_act_place(&ctx->acts.block256, ctx->acts.block256.q, s->rows, n_in, 256);
+    if (s->need32 || s->need256)
+        pool_run(ctx->pool, round_chunk, s, s->rows);
+    if (atomic_load(&s->bad))
+        return err_set(e, ERR_NUMERIC, "activations: not a finite number");
+    int chunks = 0;
+    for (int i = 0; i < s->n_products; i++)
+        chunks += chunks_of(s, &s->p[i]);
+    pool_run(ctx->pool, product_chunk, s, chunks);
+    return true;
+}
+
+bool cpu_linear(struct cpu_linear_ctx *ctx, const float *x, size_t x_stride, int rows,
+                const struct cpu_product *p, int n_products, bool exact_activations, struct err *e)
+{
+    struct step s = {.ctx = ctx, .x_stride = x_stride, .p = p, .n_products = n_products};
+    int64_t total = 0;
+    for (int i = 0; i < n_products; i++) {
+        int block = exact_activations ? 0 : cpu_act_block(p[i].w.type);
+        s.need32 |= block == 32;
+        s.need256 |= block == 256;
+        total += p[i].w.n_out;
+    }
+    int64_t chunk_rows = total / (CHUNKS_A_THREAD * ctx->threads);
+    s.chunk_rows = chunk_rows < CHUNK_ROWS_LEAST  ? CHUNK_ROWS_LEAST
+                   : chunk_rows > CHUNK_ROWS_MOST ? CHUNK_ROWS_MOST
+                                                  : (int)chunk_rows;
+    ctx->acts.exact = exact_activations;
+    for (int t = 0; t < rows; t += ctx->max_rows) {
+        s.x = ctx->acts.x = x + (size_t)t * x_stride;
+        ctx->acts.x_stride = x_stride;
+        s.rows = smaller(ctx->max_rows, rows - t);
+        s.y_row = (size_t)t;
+        if (!slice(&s, p[0].w.n_in, e))
+            return false;
+    }
+    return true;
+}

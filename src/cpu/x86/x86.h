@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What each x86 file puts into the tables. Every file of this folder is compiled for the
+ * instruction set of its name and has one function here, which may only be called on a machine
+ * that has the set; dispatch.c calls them from the lowest set to the highest. */
+#ifndef STRATA_CPU_X86_X86_H
+#define STRATA_CPU_X86_X86_H
+
+#include "cpu/matmul.h"
+
+void cpu_set_round_avx2(struct cpu_matmul *m);
+void cpu_set_dot_float_avx2(struct cpu_matmul *m);
+void cpu_set_dot_int_avx2(struct cpu_matmul *m);
+void cpu_set_unpack_small_avx2(struct cpu_matmul *m);
+
+void cpu_set_round_avx512(struct cpu_matmul *m);
+void cpu_set_dot_float_avx512(struct cpu_matmul *m);
+void cpu_set_dot_int_avx512(struct cpu_matmul *m);      /* multiply and add */
+void cpu_set_dot_int_avx512_vnni(struct cpu_matmul *m); /* the same source with VNNI */
+void cpu_set_unpack_small_avx512(struct cpu_matmul *m);
+
+#endif
