@@ -75,6 +75,29 @@ bool file_read_at(int fd, const char *path, uint64_t offset, void *to, size_t n,
     return true;
 }
 
+bool file_read_direct(int fd, const char *path, uint64_t offset, void *to, size_t span, size_t need,
+                      struct err *e)
+{
+    for (size_t done = 0; done < need;) {
+        ssize_t r = pread(fd, (char *)to + done, span - done, (off_t)(offset + done));
+        if (r < 0 && (errno == EINTR || errno == EAGAIN))
+            continue;
+        if (r < 0)
+            return err_set(e, ERR_IO, "%s: reading %zu bytes at %llu: %s", path, need,
+                           (unsigned long long)offset, strerror(errno));
+        if (r == 0)
+            return err_set(e, ERR_IO, "%s: reading %zu bytes at %llu: the file ends after %zu", path,
+                           need, (unsigned long long)offset, done);
+        done += (size_t)r;
+    }
+    return true;
+}
+
+void file_close(int fd)
+{
+    close(fd);
+}
+
 char *file_read_all(const char *path, size_t most, size_t *bytes, struct err *e)
 {
     uint64_t size;

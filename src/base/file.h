@@ -21,6 +21,13 @@ int file_open_direct(const char *path, size_t *align);
  * path, offset and how much there was. */
 bool file_read_at(int fd, const char *path, uint64_t offset, void *to, size_t n, struct err *e);
 
+/* As file_read_at through a descriptor of file_open_direct: offset, memory and span are multiples of
+ * its alignment; at least `need` of the span's bytes must be there (the file may end inside it). */
+bool file_read_direct(int fd, const char *path, uint64_t offset, void *to, size_t span, size_t need,
+                      struct err *e);
+
+void file_close(int fd);
+
 /* Whole file into memory (NUL-terminated), refused above `most` bytes. Freed with mem_free. */
 char *file_read_all(const char *path, size_t most, size_t *bytes, struct err *e);
 

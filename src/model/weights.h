@@ -12,8 +12,14 @@ struct weight_request {
     const struct gguf_tensor *file; /* where it is */
     struct tensor *matrix;          /* filled by loading; NULL: a vector */
     const float **vector;           /* float32 array of `count` values, NULL: a matrix */
-    size_t count;
+    size_t count;                   /* values of a vector */
     size_t at;                      /* offset in the block */
+};
+
+/* Factors that the products of a tensor are multiplied by (`NAME.scale` beside `NAME.weight`). */
+struct weight_scales {
+    float *values; /* host [count], 1.0 where the file has none */
+    int count;
 };
 
 struct weights {
@@ -25,6 +31,7 @@ struct weights {
     struct backend *backend;
 };
 
+/* Structure: init -> requests -> load -> free. */
 void weights_init(struct weights *w, const struct gguf_file *g);
 void weights_free(struct weights *w);
 
@@ -41,11 +48,17 @@ bool weights_vector(struct weights *w, const float **out, int64_t count, struct 
 bool weights_has(const struct weights *w, const char *name, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* A stack of experts [n_in, n_out, experts]: not loaded, only described. `one` gets type and shape
- * of one expert (data NULL). */
-bool weights_experts(struct weights *w, const struct gguf_tensor **file, struct tensor *one,
-                     int64_t n_in, int64_t n_out, int64_t experts, struct err *e, const char *name,
-                     ...) __attribute__((format(printf, 8, 9)));
+/* A stack of experts [n_in, n_out, experts]: not loaded, only described. */
+struct expert_stack {
+    const struct gguf_tensor *file;
+    struct tensor one;    /* type and shape of one expert; data NULL */
+    uint64_t bytes_each;
+    struct weight_scales scales; /* count 0: none; freed with weights_free_scales */
+};
+bool weights_experts(struct weights *w, struct expert_stack *out, int64_t n_in, int64_t n_out,
+                     int64_t experts, struct err *e, const char *name, ...)
+    __attribute__((format(printf, 7, 8)));
+void weights_free_scales(struct weight_scales *s);
 
 bool weights_load(struct weights *w, struct backend *b, model_progress *progress, void *ctx,
                   struct err *e);

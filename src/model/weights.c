@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/weights.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/tensor_type.h"
+#include "quant/quant.h"
+
+#define NAME_BYTES 96
+#define PIECE_BYTES ((size_t)4 << 20) /* one read */
+
+void weights_init(struct weights *w, const struct gguf_file *g)
+{
+    *w = (struct weights){.file = g};
+}
+
+void weights_free(struct weights *w)
+{
+    if (w->block)
+        w->backend->release(w->backend, w->block, w->block_bytes);
+    mem_free(w->requests);
+    *w = (struct weights){0};
+}
+
+void weights_free_scales(struct weight_scales *s)
+{
+    mem_free(s->values);
+    *s = (struct weight_scales){0};
+}
+
+static const char *path_of(const struct weights *w, const struct gguf_tensor *t)
+{
+    return gguf_part_path(w->file, t->part);
+}
+
+static const struct gguf_tensor *need(struct weights *w, const char *name, struct err *e)
+{
+    const struct gguf_tensor *t = gguf_tensor_find(w->file, name);
+    if (!t)
+        err_set(e, ERR_FORMAT, "%s: tensor \"%s\" is missing", gguf_part_path(w->file, 0), name);
+    else if (!tensor_type_info(t->type)->is_weight) {
+        err_set(e, ERR_FORMAT, "%s: tensor \"%s\": type %s is no weight type", path_of(w, t), name,
+                tensor_type_info(t->type)->name);
+        return NULL;
+    }
+    return t;
+}
+
+static bool wrong_shape(const struct weights *w, const struct gguf_tensor *t, const char *wanted,
+                        struct err *e)
+{
+    return err_set(e, ERR_FORMAT,
+                   "%s: tensor \"%s\": shape [%llu, %llu, %llu, %llu] does not fit the "
+                   "hyper-parameters, expected %s",
+                   path_of(w, t), t->name, (unsigned long long)t->ne[0], (unsigned long long)t->ne[1],
+                   (unsigned long long)t->ne[2], (unsigned long long)t->ne[3], wanted);
+}
+
+/* Notes a request for `bytes` of the block. */
+static struct weight_request *request(struct weights *w, const struct gguf_tensor *t, uint64_t bytes,
+                                      struct err *e)
+{
+    if (w->n == w->room) {
+        size_t room = w->room ? 2 * w->room : 256;
+        struct weight_request *r = mem_grow(w->requests, room * sizeof *r, "tensor list", e);
+        if (!r)
+            return NULL;
+        w->requests = r;
+        w->room = room;
+    }
+    size_t end;
+    if (bytes > SIZE_MAX - 63 ||
+        !mem_add(w->block_bytes, mem_round_up((size_t)bytes, 64), &end)) {
+        err_set(e, ERR_FORMAT, "%s: tensor \"%s\": %llu bytes are too many", path_of(w, t), t->name,
+                (unsigned long long)bytes);
+        return NULL;
+    }
+    struct weight_request *r = &w->requests[w->n++];
+    *r = (struct weight_request){.file = t, .at = w->block_bytes};
+    w->block_bytes = end;
+    return r;
+}
+
+/* Reads NAME.scale (or NAME.weight.scale) of a tensor called NAME.weight: `count` values, or one for
+ * all. Leaves *out alone when the file has none. */
+static bool read_scales(struct weights *w, const char *name, float *out, int count, bool *found,
+                        struct err *e)
+{
+    char other[NAME_BYTES + 16];
+    size_t n = strlen(name), stem = n > 7 && !strcmp(name + n - 7, ".weight") ? n - 7 : n;
+    snprintf(other, sizeof other, "%.*s.scale", (int)stem, name);
+    const struct gguf_tensor *t = gguf_tensor_find(w->file, other);
+    if (!t) {
+        snprintf(other, sizeof other, "%s.scale", name);
+        t = gguf_tensor_find(w->file, other);
+    }
+    *found = t != NULL;
+    if (!t)
+        return true;
+    uint64_t values = t->bytes / 4;
+    if (t->type != TYPE_F32 || (values != 1 && values != (uint64_t)count))
+        return err_set(e, ERR_FORMAT, "%s: tensor \"%s\": expected 1 or %d values of type F32",
+                       path_of(w, t), t->name, count);
+    if (!file_read_at(gguf_part_fd(w->file, t->part), path_of(w, t), t->offset, out,
+                      (size_t)values * 4, e))
+        return false;
+    for (int i = (int)values; i < count; i++)
+        out[i] = out[0];
+    for (int i = 0; i < count; i++)
+        if (!isfinite(out[i]))
+            return err_set(e, ERR_FORMAT, "%s: tensor \"%s\": value %d is not finite", path_of(w, t),
+                           t->name, i);
+    return true;
+}
+
+bool weights_matrix(struct weights *w, struct tensor *out, int64_t n_in, int64_t n_out,
+                    struct err *e, const char *format, ...)
+{
+    char name[NAME_BYTES], wanted[64];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(name, sizeof name, format, ap);
+    va_end(ap);
+    const struct gguf_tensor *t = need(w, name, e);
+    if (!t)
+        return false;
+    if (t->ne[0] != (uint64_t)n_in || t->ne[1] != (uint64_t)n_out || t->ne[2] != 1 || t->ne[3] != 1) {
+        snprintf(wanted, sizeof wanted, "[%lld, %lld]", (long long)n_in, (long long)n_out);
+        return wrong_shape(w, t, wanted, e);
+    }
+    struct weight_request *r = request(w, t, t->bytes, e);
+    if (!r)
+        return false;
+    bool found;
+    *out = (struct tensor){.type = t->type, .n_in = (int)n_in, .n_out = (int)n_out, .scale = 1};
+    r->matrix = out;
+    return read_scales(w, name, &out->scale, 1, &found, e);
+}
+
+bool weights_vector(struct weights *w, const float **out, int64_t count, struct err *e,
+                    const char *format, ...)
+{
+    char name[NAME_BYTES], wanted[64];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(name, sizeof name, format, ap);
+    va_end(ap);
+    const struct gguf_tensor *t = need(w, name, e);
+    if (!t)
+        return false;
+    if (t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3] != (uint64_t)count) { /* rule R19: no wrap */
+        snprintf(wanted, sizeof wanted, "%lld values", (long long)count);
+        return wrong_shape(w, t, wanted, e);
+    }
+    struct weight_request *r = request(w, t, (uint64_t)count * sizeof(float), e);
+    if (!r)
+        return false;
+    r->vector = out;
+    r->count = (size_t)count;
+    return true;
+}
+
+bool weights_has(const struct weights *w, const char *format, ...)
+{
+    char name[NAME_BYTES];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(name, sizeof name, format, ap);
+    va_end(ap);
+    return gguf_tensor_find(w->file, name) != NULL;
+}
+
+bool weights_experts(struct weights *w, struct expert_stack *out, int64_t n_in, int64_t n_out,
+                     int64_t experts, struct err *e, const char *format, ...)
+{
+    char name[NAME_BYTES], wanted[96];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(name, sizeof name, format, ap);
+    va_end(ap);
+    *out = (struct expert_stack){0};
+    const struct gguf_tensor *t = need(w, name, e);
+    if (!t)
+        return false;
+    if (t->ne[0] != (uint64_t)n_in || t->ne[1] != (uint64_t)n_out || t->ne[2] != (uint64_t)experts ||
+        t->ne[3] != 1) {
+        snprintf(wanted, sizeof wanted, "[%lld, %lld, %lld]", (long long)n_in, (long long)n_out,
+                 (long long)experts);
+        return wrong_shape(w, t, wanted, e);
+    }
+    out->file = t;
+    out->one = (struct tensor){.type = t->type, .n_in = (int)n_in, .n_out = (int)n_out, .scale = 1};
+    out->bytes_each = t->bytes / (uint64_t)experts;
+    bool found;
+    out->scales.values = mem_alloc_array((size_t)experts, sizeof(float), "expert scales", e);
+    if (!out->scales.values ||
+        !read_scales(w, name, out->scales.values, (int)experts, &found, e)) {
+        weights_free_scales(&out->scales);
+        return false;
+    }
+    if (found)
+        out->scales.count = (int)experts;
+    else
+        weights_free_scales(&out->scales);
+    return true;
+}
+
+/* ---- loading -------------------------------------------------------------------------------- */
+
+/* Reads through direct I/O where there is any, so that the trunk does not fill the page cache that
+ * the plan gave away; `piece` is aligned and has room for PIECE_BYTES and two alignments. */
+struct reader {
+    struct weights *w;
+    int part; /* whose direct descriptor is open, -1: none */
+    int fd;   /* -1: buffered */
+    size_t align;
+    char *piece;
+    size_t piece_bytes;
+    uint64_t done;
+    model_progress *progress;
+    void *ctx;
+};
+
+/* `n` <= PIECE_BYTES bytes at `offset` of part `part`; *out points into the piece. */
+static bool read_piece(struct reader *r, int part, uint64_t offset, size_t n, const char **out,
+                       struct err *e)
+{
+    const struct gguf_file *g = r->w->file;
+    const char *path = gguf_part_path(g, part);
+    if (part != r->part) {
+        if (r->fd >= 0)
+            file_close(r->fd);
+        r->fd = file_open_direct(path, &r->align);
+        if (r->fd >= 0 && r->align > PIECE_BYTES) {
+            file_close(r->fd);
+            r->fd = -1;
+        }
+        r->part = part;
+    }
+    *out = r->piece;
+    if (r->fd < 0)
+        return file_read_at(gguf_part_fd(g, part), path, offset, r->piece, n, e);
+    uint64_t first = offset & ~(uint64_t)(r->align - 1);
+    size_t skip = (size_t)(offset - first), span = mem_round_up(skip + n, r->align);
+    uint64_t left = gguf_part_bytes(g, part) - first; /* the last piece of a file may end early */
+    *out = r->piece + skip;
+    return file_read_direct(r->fd, path, first, r->piece, span, span < left ? span : (size_t)left, e);
+}
+
+static bool advance(struct reader *r, size_t n, struct err *e)
+{
+    r->done += n;
+    if (r->progress && !r->progress(r->ctx, r->done, r->w->block_bytes))
+        return err_set(e, ERR_INTERRUPTED, "%s: loading was interrupted",
+                       gguf_part_path(r->w->file, 0));
+    return true;
+}
+
+static bool load_matrix(struct reader *r, const struct weight_request *q, struct err *e)
+{
+    struct backend *b = r->w->backend;
+    char *to = (char *)r->w->block + q->at;
+    const char *piece;
+    for (uint64_t at = 0; at < q->file->bytes;) {
+        uint64_t left = q->file->bytes - at;
+        size_t n = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
+        if (!read_piece(r, q->file->part, q->file->offset + at, n, &piece, e) ||
+            !b->write(b, to + at, piece, n, e) || !advance(r, n, e))
+            return false;
+        at += n;
+    }
+    q->matrix->data = to;
+    return true;
+}
+
+static bool load_vector(struct reader *r, const struct weight_request *q, struct err *e)
+{
+    struct backend *b = r->w->backend;
+    const struct gguf_tensor *t = q->file;
+    float *to = (float *)((char *)r->w->block + q->at);
+    uint64_t rows = q->count / t->ne[0], row_bytes = t->bytes / rows;
+    float *values = mem_alloc_array(q->count, sizeof *values, t->name, e);
+    bool ok = values != NULL;
+    if (ok && row_bytes > PIECE_BYTES)
+        ok = err_set(e, ERR_FORMAT, "%s: tensor \"%s\": a row of %llu bytes is too long for a vector",
+                     path_of(r->w, t), t->name, (unsigned long long)row_bytes);
+    uint64_t at_once = ok ? PIECE_BYTES / row_bytes : 1;
+    for (uint64_t i = 0; ok && i < rows; i += at_once) {
+        uint64_t n = rows - i < at_once ? rows - i : at_once;
+        const char *piece;
+        ok = read_piece(r, t->part, t->offset + i * row_bytes, (size_t)(n * row_bytes), &piece, e);
+        if (ok)
+            quant_decode(t->type, piece, values + i * t->ne[0], n * t->ne[0]);
+    }
+    for (size_t i = 0; ok && i < q->count; i++)
+        if (!isfinite(values[i]))
+            ok = err_set(e, ERR_FORMAT, "%s: tensor \"%s\": value %zu is not finite",
+                         path_of(r->w, t), t->name, i);
+    ok = ok && b->write(b, to, values, q->count * sizeof *values, e) &&
+         advance(r, q->count * sizeof *values, e);
+    mem_free(values);
+    if (ok)
+        *q->vector = to;
+    return ok;
+}
+
+bool weights_load(struct weights *w, struct backend *b, model_progress *progress, void *ctx,
+                  struct err *e)
+{
+    w->backend = b;
+    w->block = b->alloc(b, w->block_bytes, "the trunk's weights", e);
+    if (!w->block)
+        return false;
+    struct reader r = {.w = w, .part = -1, .fd = -1, .progress = progress, .ctx = ctx};
+    r.piece_bytes = 3 * PIECE_BYTES;
+    r.piece = mem_map(r.piece_bytes, "reading the trunk", e);
+    bool ok = r.piece != NULL;
+    for (size_t i = 0; ok && i < w->n; i++)
+        ok = w->requests[i].matrix ? load_matrix(&r, &w->requests[i], e)
+                                   : load_vector(&r, &w->requests[i], e);
+    if (r.fd >= 0)
+        file_close(r.fd);
+    mem_unmap(r.piece, r.piece_bytes);
+    return ok && b->finish(b, e);
+}
