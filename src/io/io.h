@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading bytes from drives (docs/streaming.md): requests go in by lanes, are read by an engine with
+ * a bounded number in flight, and come back as completions in any order.
+ *
+ * Reads go past the page cache where the file system allows it. Where it does not, they are ordinary
+ * reads whose pages are dropped afterwards, and a note says so once.
+ *
+ * A user of the engine owns a queue: what it submits comes back there and nowhere else. Queues may
+ * be driven by different threads, one thread a queue. Nothing is allocated after creation. */
+#ifndef STRATA_IO_IO_H
+#define STRATA_IO_IO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+enum io_lane {
+    IO_URGENT, /* somebody waits for it; always taken first */
+    IO_ROWS,   /* small reads (n-gram rows); with a depth of their own */
+    IO_AHEAD,  /* a guess; taken when neither of the others has anything to do */
+    IO_LANES
+};
+
+/* The engine holds at most `depth` urgent and ahead reads in flight, `ahead_kept` of them never
+ * ahead, and besides `rows_depth` rows. Fields left 0 take the default in brackets. */
+struct io_options {
+    /* "pread" (default): threads. "sim:rate=200M,delay=0-30ms,seed=7": really reads, then holds each
+     * completion back as a slower drive (rate, bytes a second) or an erratic one (delay) would. */
+    const char *engine;
+    int depth;      /* [8]: random reads of one expert reach the drive's rate from 4 on */
+    int ahead_kept; /* [2], less where depth is below 3 */
+    int rows_depth; /* [24]: rows are bound by latency, not by bandwidth */
+    bool buffered;  /* never direct I/O */
+    /* Replaces pread(2), for tests that want it to fail or to come short. Called by many threads. */
+    ssize_t (*pread)(void *ctx, int fd, void *to, size_t n, off_t offset);
+    void *pread_ctx;
+};
+
+struct io_completion {
+    uint64_t tag;
+    int file;
+    uint64_t offset;
+    size_t bytes; /* that were read: all that was asked, unless the file ends before */
+    int error;    /* 0, an errno, or IO_SHORT: the file is shorter than it was when it was opened */
+};
+#define IO_SHORT (-1)
+
+struct io;
+struct io_queue;
+
+/* Opens the files (index in `paths` = file number) and starts the engine. The paths are copied.
+ * NULL on error, which names the file, or the engine's text and what is wrong with it. */
+struct io *io_create(const char *const *paths, int n, const struct io_options *o, struct err *e);
+/* Stops the engine and closes the files. All queues must have been closed. */
+void io_close(struct io *io);
+
+/* What offset, length and destination of every request must be multiples of: a power of two. */
+size_t io_align(const struct io *io);
+uint64_t io_file_bytes(const struct io *io, int file);
+const char *io_file_path(const struct io *io, int file);
+bool io_is_direct(const struct io *io, int file);
+
+/* A queue for at most `most` requests that are submitted and not yet collected. */
+struct io_queue *io_queue_create(struct io *io, int most, struct err *e);
+/* Cancels what has not started and waits for the rest. */
+void io_queue_close(struct io_queue *q);
+
+/* Asks for `length` bytes at `offset` of `file`, to lie at `to`; the request may reach over the end
+ * of the file, whose bytes then come short. `to` belongs to the engine until the completion.
+ * At most `most` requests may be outstanding. Inside a lane the order is that of submission. */
+void io_submit(struct io_queue *q, enum io_lane lane, int file, uint64_t offset, size_t length,
+               void *to, uint64_t tag);
+/* Takes back a request that has not started: true, and no completion comes. False when it has
+ * started (or is done): its completion comes as ever. Tags of outstanding requests must differ. */
+bool io_cancel(struct io_queue *q, uint64_t tag);
+/* Moves a queued request to the urgent lane; nothing when it has started. */
+void io_hurry(struct io_queue *q, uint64_t tag);
+
+/* Up to `most` completions. io_wait waits until there is one; 0 when nothing is outstanding. */
+int io_poll(struct io_queue *q, struct io_completion *out, int most);
+int io_wait(struct io_queue *q, struct io_completion *out, int most);
+/* Requests submitted and not yet collected. */
+int io_outstanding(const struct io_queue *q);
+
+/* Sets `e` to "PATH: reading at OFFSET: why". Returns false. */
+bool io_explain(const struct io *io, const struct io_completion *c, struct err *e);
+
+/* Bytes that an engine with these options holds besides queues (stacks of its threads). */
+size_t io_memory(const struct io_options *o);
+/* Bytes of a queue. */
+size_t io_queue_memory(int most);
+
+#endif
