@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exit statuses, help and version: what scripts rely on before any model is opened."""
+
+from program import Case, DEMO, PROMPT, call, smoke
+
+COMMANDS = ["run", "chat", "inspect", "plan", "tokenize", "logits", "render"]
+
+
+class Usage(Case):
+    @smoke
+    def test_help_is_there_for_every_command_and_fits_a_terminal(self):
+        for command in [[]] + [[name] for name in COMMANDS]:
+            with self.subTest(command=command):
+                done = self.succeeds(*command, "--help")
+                self.assertEqual(done.err, b"")
+                for line in done.out.decode().splitlines():
+                    self.assertLessEqual(len(line), 80, line)
+
+    def test_the_first_help_page_fits_24_lines_and_names_every_command(self):
+        text = self.succeeds("--help").out.decode()
+        self.assertLessEqual(len(text.splitlines()), 24)
+        for command in COMMANDS:
+            self.assertIn(command, text)
+
+    def test_without_arguments_it_says_how_it_is_used(self):
+        self.fails(2)
+
+    @smoke
+    def test_version_says_what_decides_the_bits(self):
+        text = self.succeeds("--version").out.decode()
+        for word in ("strata ", "kernels", "numerics"):
+            self.assertIn(word, text)
+
+    def test_wrong_usage_is_status_2_and_names_the_word(self):
+        for arguments, name in [
+                (["frobnicate"], "frobnicate"),
+                (["--frobnicate"], "--frobnicate"),
+                (["run", "-p", "x"], "-m"),
+                (["run", "-m", DEMO, "--frobnicate"], "--frobnicate"),
+                (["run", "-m", DEMO, "-p", "x", "-n"], "-n"),
+                (["run", "-m", DEMO, "-p", "x", "-n", "many"], "many"),
+                (["run", "-m", DEMO, "-p", "x", "-n", "-3"], "-3"),
+                (["run", "-m", DEMO, "-p", "x", "-n", "99999999999999999999"], "99999999999999999999"),
+                (["run", "-m", DEMO, "-p", "x", "--temp", "warm"], "warm"),
+                (["run", "-m", DEMO, "-p", "x", "--temp", "nan"], "nan"),
+                (["run", "-m", DEMO, "-p", "x", "--top-p", "2"], "2"),
+                (["run", "-m", DEMO, "-p", "x", "--arena", "5X"], "5X"),
+                (["run", "-m", DEMO, "-p", "x", "--arena", "-1G"], "-1G"),
+                (["run", "-m", DEMO, "-p", "x", "--memory", "9999999999T"], "9999999999T"),
+                (["run", "-m", DEMO, "-p", "x", "--kv", "f8"], "f8"),
+                (["run", "-m", DEMO, "-p", "x", "--isa", "sse9"], "sse9"),
+                (["run", "-m", DEMO, "-p", "x", "-t", "0"], "0"),
+                (["run", "-m", DEMO, "-p", "x", "-f", "y"], "-f"),
+                (["logits", "-m", DEMO, "--out", "x.npy"], "--ids"),
+                (["logits", "-m", DEMO, "--ids", "-", "--out", "x.npy", "--window", "9"], "9"),
+                (["tokenize", "-m", DEMO, "--special", "--no-special"], "--no-special"),
+                (["render", "-m", DEMO], "--messages")]:
+            with self.subTest(arguments=arguments):
+                self.fails(2, *arguments, names=[name])
+
+    def test_quiet_leaves_only_the_answer(self):
+        done = self.succeeds("run", "-m", DEMO, "-p", PROMPT, "-n", "3", "--seed", "1", "--quiet")
+        self.assertEqual(done.err, b"")
+        self.assertNotEqual(done.out, b"")
+
+    def test_without_a_terminal_stderr_holds_one_line_at_the_end(self):
+        done = self.succeeds("run", "-m", DEMO, "-p", PROMPT, "-n", "3", "--seed", "1")
+        text = done.err.decode()
+        self.assertEqual(len(text.splitlines()), 1, text)
+        self.assertNotIn("\r", text)
+        self.assertNotIn("\x1b", text)
+        self.assertFalse(done.out.endswith(b"\n"))
+
+    def test_an_isa_that_the_machine_lacks_is_refused_with_those_it_has(self):
+        done = call("run", "-m", DEMO, "-p", "x", "-n", "1", "--isa", "neon")
+        text = done.err.decode()
+        if done.status == 0:
+            self.skipTest("this machine has NEON")
+        self.assertEqual(done.status, 1, text)
+        self.assertIn("neon", text)
+        self.assertIn("c", text.split("neon", 1)[1])
