@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* libstrata: runs mixture-of-experts language models that are larger than memory.
+ *
+ *     struct strata_error e = {0};
+ *     struct strata_model *m = strata_model_open("model.gguf", NULL, &e);   metadata only
+ *     strata_model_load(m, &e);                                            weights, memory plan
+ *     struct strata_session *s = strata_session_create(m, &e);             one conversation
+ *     strata_feed(s, ids, n, NULL, &e);                                    a prompt
+ *     while (strata_sample(s, &id, &e) && !strata_token_is_end(m, id))
+ *         strata_step(s, &id, 1, NULL, &e);                                the answer
+ *
+ * Errors. Functions that can fail return false or NULL and fill a strata_error (which may be NULL)
+ * with one sentence. An error ends the call, not the object: the next call works, except where a
+ * function says otherwise. Nothing is printed and nothing exits.
+ * Ownership. Whoever gets an object from a `create`, `open` or `alloc` function frees it with the
+ * function named there; text and arrays returned through ** are freed with strata_free. A model
+ * outlives its sessions and text streams. What is passed in is copied unless it says otherwise.
+ * Threads. One thread at a time uses a model and everything made from it; different models may be
+ * used by different threads. Cancel flags may be set from anywhere, signal handlers included.
+ * Memory. strata_model_load and strata_session_create allocate everything large, as the plan says;
+ * feeding, stepping and sampling allocate nothing. Sizes are in bytes unless the name says else.
+ * Results are the same bits whatever the threads, band, tile, window, arena and instruction set. */
+#ifndef STRATA_H
+#define STRATA_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- Errors --------------------------------------------------------------------------------- */
+
+enum strata_code {
+    STRATA_OK = 0,
+    STRATA_USAGE,       /* the caller asked for something that makes no sense */
+    STRATA_IO,          /* the system refused, or a read came short */
+    STRATA_FORMAT,      /* a file or request breaks its format */
+    STRATA_UNSUPPORTED, /* well-formed, but not something this library runs */
+    STRATA_MEMORY,      /* an allocation failed, or the plan does not fit */
+    STRATA_NUMERIC,     /* NaN, inf or a value out of range in a computation */
+    STRATA_INTERRUPTED, /* the cancel flag was set */
+};
+
+struct strata_error {
+    enum strata_code code;
+    char text[1024]; /* one sentence that names file, field and value */
+};
+
+/* Frees text and arrays that this library handed out. NULL is fine. */
+void strata_free(void *p);
+
+/* ---- Version -------------------------------------------------------------------------------- */
+
+struct strata_version {
+    const char *version;  /* "0.1.0" */
+    const char *commit;   /* of the source, "unknown" outside a checkout */
+    const char *compiler; /* "gcc 12.2.0" */
+    const char *kernels;  /* instruction sets built in, "c avx2 avx512" */
+    const char *chosen;   /* the one that this machine would use */
+    int numerics;         /* raised whenever any output bit changes */
+};
+void strata_version_get(struct strata_version *out);
+
+/* ---- Opening -------------------------------------------------------------------------------- */
+
+enum strata_kv { STRATA_KV_F16 = 0, STRATA_KV_F32 };
+
+enum strata_note_level { STRATA_NOTE = 0, STRATA_DETAIL };
+
+/* How to run a model. All zero is a sensible default. */
+struct strata_options {
+    uint64_t memory_bytes;   /* whole process; 0: what the system can give without swapping */
+    const char *arena;       /* memory for experts: "SIZE", "N%", "min", "max"; NULL: by the plan */
+    int threads;             /* 0: one a performance core */
+    int ctx;                 /* tokens a session has room for; 0: the model's, at most 32768 */
+    enum strata_kv kv;       /* type of keys and values */
+    bool exact_activations;  /* float32 activations for every weight type (slow) */
+    const char *isa;         /* "auto", "c", "avx2", "avx512", ..; NULL: auto */
+    int band, tile, window;  /* rows of a prompt together, of one product, of a decode step (1 to 8);
+                                0: band as the plan can afford, tile 64, window 8 */
+    int sessions;            /* that may exist together; 0: 1 */
+    int snapshots;           /* that each session can keep (strata_snapshot); 0: none */
+    const char *io;          /* read engine: "pread", "sim:rate=..,delay=.."; NULL: the best */
+    const char *chat_family; /* renderer, overrides the file's template; NULL: by the file */
+
+    /* Notes that are no errors. The sink is one for the process: that of the last model opened. */
+    void (*note)(void *callback_ctx, enum strata_note_level level, const char *text);
+    /* Bytes of weights read so far, while loading. */
+    void (*progress)(void *callback_ctx, uint64_t done, uint64_t all);
+    void *callback_ctx;        /* of both */
+    const atomic_bool *cancel; /* ends loading with STRATA_INTERRUPTED; NULL: never. Not copied */
+};
+
+struct strata_model;
+
+/* Opens the GGUF at `path` (of a split set its first part) and checks its metadata. Reads no
+ * weights: tokenizer, rendering and the plan work from here on. `options` NULL: all defaults.
+ * Freed with strata_model_free. */
+struct strata_model *strata_model_open(const char *path, const struct strata_options *options,
+                                       struct strata_error *e);
+void strata_model_free(struct strata_model *m);
+
+struct strata_model_info {
+    const char *path, *arch;
+    int layers, embd, vocab, context; /* context: the length that the model was made for */
+    int experts, experts_used;        /* of a layer, of a token */
+    uint64_t file_bytes, trunk_bytes, expert_bytes;
+};
+bool strata_model_info(struct strata_model *m, struct strata_model_info *out,
+                       struct strata_error *e);
+
+enum strata_point { STRATA_FLOOR, STRATA_CYCLE, STRATA_KNEE, STRATA_CHOSEN, STRATA_CEILING,
+                    STRATA_POINTS };
+
+struct strata_plan {
+    uint64_t trunk, session, scratch, io, staging, snapshots, program, arena, plan_total;
+    uint64_t slots, experts; /* records that the arena holds; records in all */
+    int ctx, band, tile, window, threads;
+    struct {
+        bool known;            /* false: this version cannot say */
+        uint64_t arena, total;
+        double tok_s;          /* 0: unknown */
+    } points[STRATA_POINTS];
+};
+
+/* The memory plan: computed from metadata, nothing large is allocated. Refuses what cannot work
+ * with the smallest number that would. */
+bool strata_plan_get(struct strata_model *m, struct strata_plan *out, struct strata_error *e);
+/* As a table for people or as one JSON object (keys: `strata plan --json`). NULL: no memory. */
+char *strata_plan_text(const struct strata_plan *p, bool json);
+
+/* Allocates by the plan and reads the trunk. Once; after a failure only freeing is useful. */
+bool strata_model_load(struct strata_model *m, struct strata_error *e);
+
+/* ---- Words and ids -------------------------------------------------------------------------- */
+
+enum strata_special {
+    STRATA_SPECIAL_USER = 0, /* user-defined tokens such as <think> are recognised in the text */
+    STRATA_SPECIAL_ALL,      /* control tokens too: only for text that no user wrote */
+    STRATA_SPECIAL_NONE,
+};
+
+/* Text (any bytes; what is not UTF-8 becomes U+FFFD) to ids. *ids: strata_free. */
+bool strata_encode(struct strata_model *m, const char *text, size_t bytes, enum strata_special mode,
+                   int32_t **ids, size_t *n, struct strata_error *e);
+/* The bytes of a token, control tokens as their text; *text is not NUL-terminated and belongs to
+ * the model. An id outside the vocabulary is an error. */
+bool strata_token_bytes(struct strata_model *m, int32_t id, const char **text, size_t *bytes,
+                        struct strata_error *e);
+/* Whether the token ends an answer. */
+bool strata_token_is_end(struct strata_model *m, int32_t id);
+/* Ids of the tokenizer: 0 .. size - 1; 0 when the file has no tokenizer that this library knows. */
+int strata_vocabulary_size(struct strata_model *m);
+
+/* ---- Chat ----------------------------------------------------------------------------------- */
+
+enum strata_choice { STRATA_DEFAULT = 0, STRATA_ON, STRATA_OFF };
+
+struct strata_render_options {
+    enum strata_choice think, preserve_thinking; /* default: the template's */
+    const char *effort;                          /* reasoning effort, NULL: the template's */
+    bool no_generation_prompt;
+};
+
+struct strata_prompt; /* a rendered conversation */
+
+/* Renders `messages` (a JSON array as in the chat API) with `tools` (a JSON array or NULL).
+ * Freed with strata_prompt_free. */
+struct strata_prompt *strata_render(struct strata_model *m, const char *messages, const char *tools,
+                                    const struct strata_render_options *options,
+                                    struct strata_error *e);
+void strata_prompt_free(struct strata_prompt *p);
+const char *strata_prompt_text(const struct strata_prompt *p, size_t *bytes); /* NUL-terminated */
+/* Its ids: control tokens count only outside of what users wrote. *ids: strata_free. */
+bool strata_prompt_ids(struct strata_model *m, const struct strata_prompt *p, int32_t **ids,
+                       size_t *n, struct strata_error *e);
+/* Name of the renderer in use ("qwen3.8"); belongs to the library. */
+const char *strata_chat_family(struct strata_model *m, struct strata_error *e);
+
+/* ---- Sessions ------------------------------------------------------------------------------- */
+
+struct strata_session;
+
+/* An empty conversation of a loaded model. Freed with strata_session_free, before the model. */
+struct strata_session *strata_session_create(struct strata_model *m, struct strata_error *e);
+void strata_session_free(struct strata_session *s);
+bool strata_session_reset(struct strata_session *s, struct strata_error *e);
+
+enum strata_element { STRATA_F32, STRATA_I32, STRATA_BOOL };
+
+/* What a pass over tokens reports, and what can stop it. All zero: nothing. Not copied. */
+struct strata_pass {
+    void *ctx; /* of all functions */
+    /* Logits of every row: host [rows][vocab], of ids[first] .. of this call. False: stop with
+     * STRATA_INTERRUPTED. Without it only the last row's are computed (strata_logits). */
+    bool (*logits)(void *ctx, size_t first, size_t rows, const float *logits);
+    /* Tokens done of all, and the layer (of `layers`) that the next ones have reached. */
+    void (*progress)(void *ctx, size_t done, size_t all, int layer, int layers);
+    /* Intermediates, tile by tile: `rows` more rows of dims[0] * .. values; 0 rows: a whole array. */
+    void (*dump)(void *ctx, const char *name, enum strata_element type, const void *data, int rows,
+                 int n_dims, const int *dims);
+    const atomic_bool *cancel; /* ends the pass with STRATA_INTERRUPTED */
+};
+
+/* Feeds n ids as a prompt, in bands. More than fit into the context is an error before any work.
+ * After an error or a cancel the session is as after its last finished band. */
+bool strata_feed(struct strata_session *s, const int32_t *ids, size_t n,
+                 const struct strata_pass *pass, struct strata_error *e);
+/* Feeds 1 to `window` ids as one decode step. After an error the session is as before. */
+bool strata_step(struct strata_session *s, const int32_t *ids, int n,
+                 const struct strata_pass *pass, struct strata_error *e);
+/* Makes the session hold exactly these n >= 1 ids: what it has in common with them is kept, as far
+ * as it can go back (see strata_rewind), the rest is fed. *kept, unless NULL: ids not fed again. */
+bool strata_feed_whole(struct strata_session *s, const int32_t *ids, size_t n, size_t *kept,
+                       const struct strata_pass *pass, struct strata_error *e);
+
+/* Logits of the last row, float32 [vocab], valid until the next call with this session; NULL when
+ * there are none (an empty session). */
+const float *strata_logits(const struct strata_session *s);
+int strata_position(const struct strata_session *s);        /* tokens so far */
+int strata_context(const struct strata_session *s);         /* tokens it has room for */
+const int32_t *strata_ids(const struct strata_session *s);  /* all so far; valid as logits are */
+
+/* Remembers this position, so that a rewind to it needs no work. A session keeps the last
+ * options.snapshots of them. */
+bool strata_snapshot(struct strata_session *s, struct strata_error *e);
+/* Back to an earlier position: to the nearest snapshot at or before it, then the ids from there on
+ * are fed again. The same bits as if the session had never been further. */
+bool strata_rewind(struct strata_session *s, int position, const struct strata_pass *pass,
+                   struct strata_error *e);
+
+/* ---- Sampling ------------------------------------------------------------------------------- */
+
+struct strata_sampling {
+    float temp;  /* 0: greedy */
+    int top_k;   /* 0: off */
+    float top_p, min_p;
+    float repetition_penalty; /* over the last 64 tokens, prompt included; 1: off */
+    float presence_penalty, frequency_penalty; /* over the answer; 0: off */
+    uint64_t seed;
+};
+
+/* The file's suggestions, else temperature 0.7, top-k 20, top-p 0.9; a fresh seed. */
+void strata_sampling_defaults(struct strata_model *m, struct strata_sampling *out);
+/* Sets how this session samples, and begins an answer at its position. */
+bool strata_answer_begin(struct strata_session *s, const struct strata_sampling *p,
+                         struct strata_error *e);
+/* How this session samples: as set, or as a loaded state said. */
+void strata_sampling_get(const struct strata_session *s, struct strata_sampling *out);
+/* Chooses the next id from strata_logits; does not feed it. The draw depends on the seed and the
+ * position alone. Without strata_answer_begin: the defaults. */
+bool strata_sample(struct strata_session *s, int32_t *id, struct strata_error *e);
+
+/* ---- The text of an answer ------------------------------------------------------------------ */
+
+struct strata_text; /* ids to whole characters, with stop strings */
+
+/* Freed with strata_text_free. */
+struct strata_text *strata_text_create(struct strata_model *m, const char *const *stops,
+                                       size_t n_stops, struct strata_error *e);
+void strata_text_free(struct strata_text *t);
+/* Takes a token (control tokens give nothing). *text is what can be shown now, whole characters,
+ * valid until the next call; *stopped: a stop string was completed, nothing more comes. */
+bool strata_text_push(struct strata_text *t, int32_t id, const char **text, size_t *bytes,
+                      bool *stopped, struct strata_error *e);
+/* The end of the answer: text that was held back. */
+bool strata_text_finish(struct strata_text *t, const char **text, size_t *bytes,
+                        struct strata_error *e);
+
+/* ---- Saved conversations -------------------------------------------------------------------- */
+
+/* Messages of a chat, kept with the session and saved with it; any text, NULL for none. */
+bool strata_messages_set(struct strata_session *s, const char *json, struct strata_error *e);
+const char *strata_messages(const struct strata_session *s); /* NULL: none */
+
+/* Writes the whole session to a file of mode 0600, atomically (docs/formats.md, STRSES01). */
+bool strata_save(struct strata_session *s, const char *path, struct strata_error *e);
+/* Reads it. Another model is refused; the same model with other bits (a newer program, another KV
+ * type) is rebuilt by feeding the ids again, with a note. After a failure the session is empty. */
+bool strata_load(struct strata_session *s, const char *path, const struct strata_pass *pass,
+                 struct strata_error *e);
+
+/* ---- Statistics ----------------------------------------------------------------------------- */
+
+/* Since loading or strata_stats_reset. Names as in `--stats`. */
+struct strata_stats {
+    uint64_t prefill_tokens, decode_tokens;
+    double prefill_s, decode_s, load_s;
+    double prefill_tok_s, decode_tok_s; /* 0: nothing measured */
+    uint64_t hits, misses;
+    uint64_t ahead_useful, ahead_late, ahead_wasted, ahead_cancelled;
+    uint64_t bytes_read, bytes_urgent, bytes_ahead, bytes_rows;
+    double drive_busy_gb_s, wait_ms_per_token, moce_displaced;
+    uint64_t peak_rss, plan_total;
+};
+void strata_stats_get(const struct strata_model *m, struct strata_stats *out);
+void strata_stats_reset(struct strata_model *m);
+/* One JSON object. NULL: no memory. Freed with strata_free. */
+char *strata_stats_json(const struct strata_stats *s);
+
+#endif
