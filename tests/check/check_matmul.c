@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Matrix kernels (cpu/matmul.h): rounding, unpacking and dots of every type against C. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "cpu/linear.h"
+
+#define MOST_N 2560
+#define MOST_ROWS 65
+#define UNWRITTEN 0x7fc0a5a5u /* a NaN that no kernel makes */
+
+/* The tables are walked entry by entry; this fails to build when the struct gets an entry that
+ * the functions below do not know: two arrays by type, five integer dots and the rounding. */
+_Static_assert(sizeof(struct cpu_matmul) == (2 * TENSOR_TYPES + 6) * sizeof(void (*)(void)),
+               "a kernel of struct cpu_matmul is not checked");
+
+static struct cpu_matmul c_table, table;
+
+/* --- weight rows --- */
+
+enum fill { FILL_ORDINARY, FILL_MANY_ZEROS, FILL_MANY_ONES, FILL_RAW, FILLS };
+
+/* Random blocks. All but FILL_RAW are drawn until their values are of ordinary size, so that sums
+ * are finite and every block counts. */
+static void fill_blocks(struct check *c, uint32_t type, uint8_t *blocks, int n, enum fill fill)
+{
+    const struct tensor_type_info *info = tensor_type_info(type);
+    float values[256];
+    for (int i = 0; i < n; i += info->block_values, blocks += info->block_bytes) {
+        for (int tries = 0; tries < 3000; tries++) {
+            check_fill_bytes(c, blocks, info->block_bytes);
+            for (int k = 0; k < info->block_bytes && fill != FILL_RAW; k++) {
+                if (fill != FILL_ORDINARY && check_below(c, 5))
+                    blocks[k] = fill == FILL_MANY_ONES ? 0xff : 0;
+            }
+            if (fill == FILL_RAW)
+                break;
+            quant_decode(type, blocks, values, info->block_values);
+            float most = 0;
+            bool finite = true;
+            for (int k = 0; k < info->block_values; k++) {
+                finite = finite && isfinite(values[k]);
+                most = fmaxf(most, fabsf(values[k]));
+            }
+            if (finite && most < 16 && (most > 0x1p-16f || fill == FILL_MANY_ZEROS))
+                break;
+        }
+    }
+}
+
+/* Blocks that rows have, in blocks of the type: all tails of the eight chains, and real lengths. */
+static const int lengths[] = {1, 2, 3, 5, 7, 8, 9, 10, 16, 17, 20, 80, 0};
+static const int float_lengths[] = {1,  7,  15, 16,  17,  31,  32,   33,  63,
+                                    64, 65, 95, 160, 640, 999, 2560, 0};
+
+/* --- unpacked rows --- */
+
+struct row_memory {
+    struct quant_row row;
+    struct check_buffer w, d, dmin, m, d16;
+};
+
+static struct row_memory row_new(int n)
+{
+    size_t values = (size_t)(n + 255) / 256 * 256;
+    struct row_memory r = {.w = check_buffer_new(values * 2, 0),
+                           .d = check_buffer_new(values / 32 * 4, 0),
+                           .dmin = check_buffer_new(values / 32 * 4, 0),
+                           .m = check_buffer_new(values / 16 * 2, 0),
+                           .d16 = check_buffer_new(values / 16 * 4, 0)};
+    r.row = (struct quant_row){(int16_t *)r.w.data, (float *)r.d.data, (float *)r.dmin.data,
+                               (int16_t *)r.m.data, (float *)r.d16.data};
+    return r;
+}
+
+static bool row_intact(const struct row_memory *r)
+{
+    return check_buffer_intact(&r->w) && check_buffer_intact(&r->d) &&
+           check_buffer_intact(&r->dmin) && check_buffer_intact(&r->m) &&
+           check_buffer_intact(&r->d16);
+}
+
+static void row_free(struct row_memory *r)
+{
+    check_buffer_free(&r->w);
+    check_buffer_free(&r->d);
+    check_buffer_free(&r->dmin);
+    check_buffer_free(&r->m);
+    check_buffer_free(&r->d16);
+}
+
+static bool same_row(uint32_t type, const struct quant_row *a, const struct quant_row *b, int n)
+{
+    const struct quant_traits *t = quant_traits(type);
+    size_t blocks = (size_t)(n / cpu_act_block(type)), sixteens = (size_t)n / 16;
+    if (memcmp(a->w, b->w, (size_t)n * 2))
+        return false;
+    if (t->has_d16)
+        return check_same(a->d16, b->d16, sixteens);
+    if (!check_same(a->d, b->d, blocks))
+        return false;
+    return !t->has_min || (check_same(a->dmin, b->dmin, blocks) && !memcmp(a->m, b->m, sixteens * 2));
+}
+
+static void check_unpack(struct check *c, uint32_t type, const char *isa)
+{
+    const struct tensor_type_info *info = tensor_type_info(type);
+    for (int i = 0; lengths[i] && lengths[i] * info->block_values <= MOST_N; i++) {
+        int n = lengths[i] * info->block_values;
+        for (enum fill fill = 0; fill < FILLS; fill++) {
+            size_t bytes = tensor_row_bytes(type, (uint64_t)n), offset = check_below(c, 64);
+            struct row_memory expected = row_new(n), got = row_new(n);
+            uint8_t *edge = check_edge(0, bytes);
+            struct check_buffer inside = check_buffer_new(bytes, offset);
+            fill_blocks(c, type, edge, n, fill);
+            memcpy(inside.data, edge, bytes);
+            c_table.unpack[type](edge, n, &expected.row);
+            table.unpack[type](edge, n, &got.row);
+            check_ok(c, same_row(type, &expected.row, &got.row, n) && row_intact(&got),
+                     "%s unpack %s, n %d, fill %d", isa, info->name, n, fill);
+            table.unpack[type](inside.data, n, &got.row);
+            check_ok(c, same_row(type, &expected.row, &got.row, n) && row_intact(&got),
+                     "%s unpack %s, n %d, fill %d, offset %zu", isa, info->name, n, fill, offset);
+            row_free(&expected);
+            row_free(&got);
+            check_buffer_free(&inside);
+        }
+    }
+}
+
+/* --- activations --- */
+
+struct act_memory {
+    struct quant_act act;
+    struct check_buffer memory;
+};
+
+static struct act_memory act_new(int rows, int n, int block)
+{
+    struct act_memory a = {.memory = check_buffer_new(cpu_act_bytes(rows, n, block), 0)};
+    cpu_act_place(&a.act, a.memory.data, rows, n, block);
+    return a;
+}
+
+static void check_round(struct check *c, const char *isa, int block)
+{
+    for (int i = 0; lengths[i] && lengths[i] * block <= MOST_N; i++) {
+        int n = lengths[i] * block;
+        for (enum check_values kind = 0; kind < CHECK_VALUES; kind++) {
+            struct act_memory expected = act_new(3, n, block), got = act_new(3, n, block);
+            float *x = check_edge(0, (size_t)n * sizeof *x);
+            bool ok = true;
+            for (int row = 0; row < 3; row++) {
+                check_fill(c, x, (size_t)n, kind);
+                if (row == 1 && kind == CHECK_ORDINARY) { /* exact halves: to even */
+                    for (int k = 0; k < n; k++)
+                        x[k] = k % block ? (float)check_below(c, 253) * 0.5f - 63.0f : 127.0f;
+                }
+                ok = quant_round_row(x, n, &expected.act, row) && ok;
+                ok = table.round(x, n, &got.act, row) && ok;
+            }
+            ok = ok && check_buffer_intact(&got.memory) &&
+                 !memcmp(expected.memory.data, got.memory.data, got.memory.bytes);
+            check_ok(c, ok, "%s round to blocks of %d, n %d, values %d", isa, block, n, kind);
+            for (int bad = 0; bad < 3; bad++) {
+                static const float values[] = {INFINITY, -INFINITY, NAN};
+                x[check_below(c, (uint32_t)n)] = values[bad];
+                check_ok(c, !table.round(x, n, &got.act, 0),
+                         "%s round to blocks of %d, n %d: %g is not refused", isa, block, n,
+                         (double)values[bad]);
+            }
+            check_buffer_free(&expected.memory);
+            check_buffer_free(&got.memory);
+        }
+    }
+}
+
+/* --- dots --- */
+
+/* y has room for `rows` results, y_stride apart; what lies between must stay. */
+static bool same_results(const float *expected, const struct check_buffer *y, int rows, int y_stride)
+{
+    const float *got = (const float *)y->data;
+    const uint32_t *bits = (const uint32_t *)y->data;
+    for (int i = 0; i < rows * y_stride; i++) {
+        if (i % y_stride ? bits[i] != UNWRITTEN : !check_same(&expected[i / y_stride], &got[i], 1))
+            return false;
+    }
+    return check_buffer_intact(y);
+}
+
+static struct check_buffer results_new(int rows, int y_stride)
+{
+    struct check_buffer y = check_buffer_new((size_t)(rows * y_stride) * 4, 4);
+    for (int i = 0; i < rows * y_stride; i++)
+        ((uint32_t *)y.data)[i] = UNWRITTEN;
+    return y;
+}
+
+static cpu_dot_int_fn *dot_of(const struct cpu_matmul *m, uint32_t type)
+{
+    const struct quant_traits *t = quant_traits(type);
+    if (t->form == QUANT_INT256)
+        return t->has_min ? m->dot_int256_min : m->dot_int256;
+    return t->has_d16 ? m->dot_int32_d16 : t->has_min ? m->dot_int32_min : m->dot_int32;
+}
+
+static void check_dot_int_rows(struct check *c, uint32_t type, const char *isa,
+                               const struct quant_row *row, int n, enum fill fill,
+                               const struct quant_act *acts)
+{
+    float expected[MOST_ROWS];
+    for (int i = 0; check_row_counts[i]; i++) {
+        int rows = check_row_counts[i];
+        int t0 = (int)check_below(c, (uint32_t)(MOST_ROWS - rows + 1)), y_stride = 1 + rows % 3;
+        struct check_buffer y = results_new(rows, y_stride);
+        dot_of(&c_table, type)(row, acts, t0, rows, expected, 1);
+        dot_of(&table, type)(row, acts, t0, rows, (float *)y.data, (size_t)y_stride);
+        check_ok(c, same_results(expected, &y, rows, y_stride),
+                 "%s dot of %s, n %d, %d rows from %d, fill %d", isa, tensor_type_info(type)->name,
+                 n, rows, t0, fill);
+        check_buffer_free(&y);
+    }
+}
+
+static void check_dot_int(struct check *c, uint32_t type, const char *isa)
+{
+    const struct tensor_type_info *info = tensor_type_info(type);
+    float *x = malloc(MOST_N * sizeof *x);
+    uint8_t *blocks = malloc(tensor_row_bytes(type, MOST_N));
+    for (int i = 0; lengths[i] && lengths[i] * info->block_values <= MOST_N; i++) {
+        int n = lengths[i] * info->block_values;
+        struct act_memory acts = act_new(MOST_ROWS, n, cpu_act_block(type));
+        for (int t = 0; t < MOST_ROWS; t++) {
+            check_fill(c, x, (size_t)n, t % 4 ? CHECK_ORDINARY : (enum check_values)(t / 4 % CHECK_VALUES));
+            quant_round_row(x, n, &acts.act, t);
+        }
+        for (enum fill fill = 0; fill < FILLS; fill++) {
+            struct row_memory row = row_new(n);
+            fill_blocks(c, type, blocks, n, fill);
+            c_table.unpack[type](blocks, n, &row.row);
+            check_dot_int_rows(c, type, isa, &row.row, n, fill, &acts.act);
+            row_free(&row);
+        }
+        check_buffer_free(&acts.memory);
+    }
+    free(x);
+    free(blocks);
+}
+
+static void check_dot_float_rows(struct check *c, uint32_t type, const char *isa, int n, enum fill fill)
+{
+    float expected[MOST_ROWS];
+    uint8_t *w = check_edge(0, tensor_row_bytes(type, (uint64_t)n));
+    fill_blocks(c, type, w, n, fill);
+    for (int i = 0; check_row_counts[i]; i++) {
+        int rows = check_row_counts[i], y_stride = 1 + rows % 3, x_stride = n + rows % 5;
+        size_t values = (size_t)((rows - 1) * x_stride + n);
+        float *x = check_edge(1, values * sizeof *x);
+        check_fill(c, x, values, (enum check_values)(i % CHECK_VALUES));
+        struct check_buffer y = results_new(rows, y_stride);
+        c_table.dot_float[type](w, x, (size_t)x_stride, n, rows, expected, 1);
+        table.dot_float[type](w, x, (size_t)x_stride, n, rows, (float *)y.data, (size_t)y_stride);
+        check_ok(c, same_results(expected, &y, rows, y_stride),
+                 "%s dot of %s, n %d, %d rows, fill %d", isa, tensor_type_info(type)->name, n, rows,
+                 fill);
+        check_buffer_free(&y);
+    }
+}
+
+/* --- all of them --- */
+
+static void run(struct check *c, enum cpu_isa isa)
+{
+    const char *name = cpu_isa_name(isa);
+    cpu_matmul_init(&c_table, CPU_ISA_C);
+    cpu_matmul_init(&table, isa);
+    if (isa == CPU_ISA_C)
+        return; /* what the others are compared with; tests/unit/cpu proves it */
+    check_round(c, name, 32);
+    check_round(c, name, 256);
+    for (uint32_t type = 0; type < TENSOR_TYPES; type++) {
+        enum quant_form form = quant_traits(type)->form;
+        if (form == QUANT_INT32 || form == QUANT_INT256) {
+            check_unpack(c, type, name);
+            check_dot_int(c, type, name);
+        } else if (form == QUANT_FLOAT) {
+            for (int i = 0; float_lengths[i]; i++) {
+                for (enum fill fill = 0; fill < FILLS; fill++)
+                    check_dot_float_rows(c, type, name, float_lengths[i], fill);
+            }
+        }
+    }
+}
+
+/* --- benchmark --- */
+
+#define BENCH_N 2560
+#define BENCH_TILE 64
+#define BENCH_BYTES (96 << 20)
+
+struct bench {
+    struct cpu_linear_ctx ctx;
+    struct cpu_weight w;
+    struct cpu_acts acts;
+    int weight_rows, rows;
+    float *y;
+};
+
+static void bench_product(void *context)
+{
+    struct bench *b = context;
+    cpu_rows(&b->ctx, 0, &b->w, 0, b->weight_rows, &b->acts, 0, b->rows, b->y,
+             (size_t)b->weight_rows);
+}
+
+static double bench_seconds(struct bench *b, int weight_rows, int rows)
+{
+    b->weight_rows = weight_rows;
+    b->rows = rows;
+    return check_time(bench_product, b, 7);
+}
+
+/* One row of activations with weights from memory, then a tile of 64 with weights from the cache. */
+static void bench_type(struct check *c, struct bench *b, uint32_t type, enum cpu_isa isa)
+{
+    size_t bytes = tensor_row_bytes(type, BENCH_N);
+    int many = (int)(BENCH_BYTES / bytes), few = 64;
+    b->w.type = type;
+    for (int r = 0; r < 64; r++)
+        fill_blocks(c, type, (uint8_t *)b->w.data + (size_t)r * bytes, BENCH_N, FILL_ORDINARY);
+    for (int r = 64; r < many; r += 64)
+        memcpy((uint8_t *)b->w.data + (size_t)r * bytes, b->w.data,
+               bytes * (size_t)(many - r < 64 ? many - r : 64));
+    if (isa == CPU_ISA_C)
+        many = few;
+    double one = bench_seconds(b, many, 1), four = bench_seconds(b, many, 4);
+    double tile = bench_seconds(b, few, isa == CPU_ISA_C ? 4 : BENCH_TILE);
+    double weights = (double)many * BENCH_N, gb = (double)many * (double)bytes * 1e-9;
+    printf("%-8s %-13s 1 row: %5.1f GB/s (%3.0f %% of memory) %5.1f G weights/s; 4 rows: %5.1f; "
+           "tile: %6.1f G MAC/s\n",
+           tensor_type_info(type)->name, cpu_isa_name(isa), gb / one, 100 * gb / one / c->memory_gb_s,
+           weights / one * 1e-9, weights / four * 1e-9,
+           (double)few * BENCH_N * (isa == CPU_ISA_C ? 4 : BENCH_TILE) / tile * 1e-9);
+}
+
+static void bench(struct check *c, enum cpu_isa isa)
+{
+    struct err e = {0};
+    struct pool *pool = pool_create(1, &e);
+    struct bench b = {.w = {.n_in = BENCH_N}};
+    cpu_matmul_init(&table, isa);
+    void *weights = aligned_alloc(4096, BENCH_BYTES);
+    float *x = malloc(sizeof *x * BENCH_N * BENCH_TILE);
+    b.y = malloc(sizeof *b.y * BENCH_BYTES / 64);
+    if (!pool || !weights || !x || !b.y ||
+        !cpu_linear_ctx_init(&b.ctx, pool, &table, BENCH_TILE, BENCH_N, &e)) {
+        check_skip(c, "benchmark of products: no memory");
+        return;
+    }
+    check_fill(c, x, (size_t)BENCH_N * BENCH_TILE, CHECK_ORDINARY);
+    b.acts = b.ctx.acts;
+    b.acts.x = x;
+    b.acts.x_stride = BENCH_N;
+    for (int t = 0; t < BENCH_TILE; t++) {
+        cpu_act_round(&b.ctx, x + t * BENCH_N, &b.acts.block32, t);
+        cpu_act_round(&b.ctx, x + t * BENCH_N, &b.acts.block256, t);
+    }
+    b.w.data = weights;
+    for (uint32_t type = 0; type < TENSOR_TYPES; type++) {
+        if (quant_traits(type)->form != QUANT_NONE)
+            bench_type(c, &b, type, isa);
+    }
+    cpu_linear_ctx_free(&b.ctx);
+    pool_free(pool);
+    free(weights);
+    free(x);
+    free(b.y);
+}
+
+const struct check_area check_area_matmul = {.name = "matmul", .run = run, .bench = bench};

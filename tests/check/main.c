@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* strata-check: proves kernels (no arguments), times them (--bench), runs cases (cases DIR...). */
+#include <stdio.h>
+#include <string.h>
+
+#include "check.h"
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: strata-check [--bench]\n");
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    struct check c = {.state = 1};
+    if (argc == 1)
+        check_run_all(&c);
+    else if (argc == 2 && !strcmp(argv[1], "--bench"))
+        check_bench_all(&c);
+    else
+        return usage();
+    printf("%ld passed, %ld failed, %ld skipped\n", c.passed, c.failed, c.skipped);
+    return c.failed ? 1 : 0;
+}
