@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 # With git: what is tracked. From an archive without git: what is there.
 if git rev-parse --git-dir >/dev/null 2>&1; then list='git ls-files'; else list='find . -type f -not -path ./build/*'; fi
 
-$list | sed 's#^\./##' | grep -v -E '^(LICENSE|NOTICE|\.gitignore|\.clang-format|models/|tests/data/|tests/fuzz/corpus/)|\.(md|svg|gguf|bin|npy|npz)$' | {
+$list | sed 's#^\./##' | grep -v -E '^(LICENSE|NOTICE|\.gitignore|\.clang-format|models/|tests/data/|tests/fuzz/corpus/)|\.(md|svg|gguf|bin|npy|npz|json)$' | {
     bad=0
     seen=0
     while read -r file; do
