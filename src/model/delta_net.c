@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/delta_net.h"
+
+#include "model/dump.h"
+
+#define L2_EPS 1e-6f /* a constant of the model, not its eps */
+
+bool delta_net_bind(struct weights *w, struct delta_net_weights *out,
+                    const struct delta_net_params *p, int layer, struct err *e)
+{
+    int64_t channels = delta_net_channels(p), inner = (int64_t)p->n_v * p->d;
+    return weights_matrix(w, &out->qkv, p->embd, channels, e, "blk.%d.attn_qkv.weight", layer) &&
+           weights_matrix(w, &out->gate, p->embd, inner, e, "blk.%d.attn_gate.weight", layer) &&
+           weights_matrix(w, &out->alpha, p->embd, p->n_v, e, "blk.%d.ssm_alpha.weight", layer) &&
+           weights_matrix(w, &out->beta, p->embd, p->n_v, e, "blk.%d.ssm_beta.weight", layer) &&
+           weights_vector(w, &out->conv, channels * p->taps, e, "blk.%d.ssm_conv1d.weight", layer) &&
+           weights_vector(w, &out->dt, p->n_v, e, "blk.%d.ssm_dt.bias", layer) &&
+           weights_vector(w, &out->a, p->n_v, e, "blk.%d.ssm_a", layer) &&
+           weights_vector(w, &out->norm, p->d, e, "blk.%d.ssm_norm.weight", layer) &&
+           weights_matrix(w, &out->out, inner, p->embd, e, "blk.%d.ssm_out.weight", layer);
+}
+
+void delta_net(struct backend *b, const struct delta_net_params *p,
+               const struct delta_net_weights *w, struct layer_state *s, const float *y, int rows,
+               const struct delta_net_scratch *t, const struct batch *batch, int layer, float *out)
+{
+    int channels = delta_net_channels(p), inner = p->n_v * p->d;
+    size_t stride = (size_t)channels;
+    float *q = t->conv, *k = q + p->n_k * p->d, *v = k + p->n_k * p->d;
+
+    b->linear(b, y, rows, p->embd,
+              (struct product[]){
+                  {&w->qkv, t->qkv}, {&w->gate, t->z}, {&w->alpha, t->g}, {&w->beta, t->beta}},
+              4);
+    b->delta_gates(b, t->g, t->beta, w->a, w->dt, rows, p->n_v);
+    b->conv(b, t->qkv, w->conv, s->conv, rows, channels, p->taps, 1, t->conv);
+    dump_rows(batch, b, layer, "gdn_conv", t->conv, rows, channels, 0);
+    b->delta_norm(b, q, stride, rows, p->n_k, p->d, L2_EPS, true);
+    b->delta_norm(b, k, stride, rows, p->n_k, p->d, L2_EPS, false);
+    b->delta_scan(b, q, k, v, stride, t->g, t->beta, rows, p->n_k, p->n_v, p->d, s->delta, t->core);
+    dump_rows(batch, b, layer, "gdn_g", t->g, rows, p->n_v, 0);
+    dump_rows(batch, b, layer, "gdn_beta", t->beta, rows, p->n_v, 0);
+    dump_rows(batch, b, layer, "gdn_core", t->core, rows, p->n_v, p->d, 0);
+    b->gated_norm(b, t->core, w->norm, t->z, rows, p->n_v, p->d, p->eps, p->gate, t->core);
+    b->linear(b, t->core, rows, inner, &(struct product){&w->out, out}, 1);
+}

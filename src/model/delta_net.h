@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gated delta net (qwen4exp.md 2.5), as its recurrence. */
+#ifndef STRATA_MODEL_DELTA_NET_H
+#define STRATA_MODEL_DELTA_NET_H
+
+#include "model/state.h"
+#include "model/weights.h"
+
+struct delta_net_params {
+    int embd;
+    int n_k, n_v, d; /* key heads, value heads, head size of q, k and v */
+    int taps;        /* width of the convolution */
+    float eps;       /* of the output norm */
+    enum gate_kind gate;
+};
+
+struct delta_net_weights {
+    struct tensor qkv;          /* embd -> channels: q heads, k heads, v heads */
+    struct tensor gate;         /* embd -> n_v * d */
+    struct tensor alpha, beta;  /* embd -> n_v */
+    const float *conv;          /* [channels][taps] */
+    const float *dt, *a, *norm; /* [n_v], [n_v], [d] */
+    struct tensor out;          /* n_v * d -> embd */
+};
+
+struct delta_net_scratch {
+    float *qkv, *conv; /* [tile][channels] */
+    float *z, *core;   /* [tile][n_v][d] */
+    float *g, *beta;   /* [tile][n_v] */
+};
+
+static inline int delta_net_channels(const struct delta_net_params *p)
+{
+    return (2 * p->n_k + p->n_v) * p->d;
+}
+
+bool delta_net_bind(struct weights *w, struct delta_net_weights *out,
+                    const struct delta_net_params *p, int layer, struct err *e);
+
+/* out [rows][embd] = delta_net(y); advances conv history and state. y [rows][embd]. */
+void delta_net(struct backend *b, const struct delta_net_params *p,
+               const struct delta_net_weights *w, struct layer_state *s, const float *y, int rows,
+               const struct delta_net_scratch *t, const struct batch *batch, int layer, float *out);
+
+#endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hyper-parameters: metadata keys `ARCH.NAME` with their ranges checked, so that no later product of
+ * sizes can overflow. */
+#ifndef STRATA_MODEL_HPARAMS_H
+#define STRATA_MODEL_HPARAMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "gguf/gguf.h"
+
+#define HPARAM_LAYERS_MOST 4096
+#define HPARAM_SIZE_MOST (1 << 24) /* any width, count or vocabulary */
+
+struct hparams {
+    const struct gguf_file *file;
+    const char *arch;
+    struct err *e; /* first error wins; the getters then give the least allowed value */
+};
+
+/* A required integer in least..most. */
+int hparam_int(struct hparams *h, const char *name, int64_t least, int64_t most);
+/* An optional one; `missing` when the file has none. */
+int hparam_int_or(struct hparams *h, const char *name, int64_t least, int64_t most, int missing);
+/* A required float above 0. */
+float hparam_positive(struct hparams *h, const char *name);
+bool hparam_has(const struct hparams *h, const char *name);
+/* n integers (an array, or one number for all), each in least..most. */
+void hparam_ints(struct hparams *h, const char *name, int n, int64_t least, int64_t most, int *out);
+/* The first n of an array of unsigned 64-bit integers that may be longer. */
+void hparam_u64s(struct hparams *h, const char *name, int n, uint64_t *out);
+/* Number of elements of an array key; 1 for a single number, 0 when missing. */
+int hparam_count(const struct hparams *h, const char *name);
+
+/* "FILE: key "ARCH.NAME": WHAT". Always false. */
+bool hparam_refuse(struct hparams *h, const char *name, const char *what, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif

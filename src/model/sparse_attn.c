@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/sparse_attn.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "model/dump.h"
+
+bool sparse_attn_bind(struct weights *w, struct sparse_attn_weights *out,
+                      const struct sparse_attn_params *p, int layer, struct err *e)
+{
+    int64_t wide = (int64_t)p->n_head * p->d_head, narrow = (int64_t)p->n_kv * p->d_head;
+    if (!weights_matrix(w, &out->q, p->embd, 2 * wide, e, "blk.%d.attn_q.weight", layer) ||
+        !weights_matrix(w, &out->k, p->embd, narrow, e, "blk.%d.attn_k.weight", layer) ||
+        !weights_matrix(w, &out->v, p->embd, narrow, e, "blk.%d.attn_v.weight", layer) ||
+        !weights_matrix(w, &out->out, wide, p->embd, e, "blk.%d.attn_output.weight", layer) ||
+        !weights_vector(w, &out->q_norm, p->d_head, e, "blk.%d.attn_q_norm.weight", layer) ||
+        !weights_vector(w, &out->k_norm, p->d_head, e, "blk.%d.attn_k_norm.weight", layer))
+        return false;
+    if (!p->ratio)
+        return true;
+    int64_t index = (int64_t)p->index_heads * p->index_d;
+    return weights_matrix(w, &out->index_q, p->embd, index, e, "blk.%d.indexer.q_proj.weight",
+                          layer) &&
+           weights_matrix(w, &out->index_k, p->embd, p->index_d, e, "blk.%d.indexer.k_proj.weight",
+                          layer) &&
+           weights_vector(w, &out->index_q_norm, p->index_d, e, "blk.%d.indexer.q_norm.weight",
+                          layer) &&
+           weights_vector(w, &out->index_k_norm, p->index_d, e, "blk.%d.indexer.k_norm.weight",
+                          layer);
+}
+
+/* The indexer's scores and choices of one tile, for a dump; `n` blocks are complete at its end. */
+static void dump_choice(struct backend *b, const struct batch *batch, int layer, const float *scores,
+                        const struct block_choice *choice, int rows, int n)
+{
+    size_t count = (size_t)rows * (size_t)n;
+    bool *chosen = mem_alloc(count, "dump", NULL);
+    if (chosen && b->finish(b, NULL) && b->host_visible) {
+        for (int t = 0; t < rows; t++)
+            for (int j = 0; j < choice->counts[t]; j++)
+                chosen[(size_t)t * (size_t)n + (size_t)choice->blocks[t * choice->stride + j]] = true;
+        dump_put(batch, layer, "idx_score", DUMP_F32, scores, rows, 1, &n);
+        dump_put(batch, layer, "idx_chosen", DUMP_BOOL, chosen, rows, 1, &n);
+    }
+    mem_free(chosen);
+}
+
+/* Chooses the blocks that each row may read. */
+static void choose(struct backend *b, const struct sparse_attn_params *p,
+                   const struct sparse_attn_weights *w, struct layer_state *s, int rows, int pos,
+                   const struct sparse_attn_scratch *t, const struct batch *batch, int layer,
+                   struct block_choice *choice)
+{
+    int before = pos / p->ratio, after = (pos + rows) / p->ratio;
+    size_t row = (size_t)p->index_heads * (size_t)p->index_d;
+    b->norm_rope(b, t->index_q_raw, row, (size_t)p->index_d, w->index_q_norm, &p->rope, rows,
+                 p->index_heads, p->index_d, p->eps, pos, t->index_q);
+    dump_rows(batch, b, layer, "idx_q", t->index_q, rows, p->index_heads, p->index_d, 0);
+    b->store(b, t->index_k, rows, p->index_d, s->index_raw, s->kv.type, pos);
+    if (after > before)
+        b->index_pool(b, s->index_raw, s->kv.type, w->index_k_norm, &p->rope, before, after - before,
+                      p->ratio, p->index_d, p->eps, s->index_pool);
+    float *scores = NULL;
+    if (batch->dump && after && b->host_visible)
+        scores = mem_alloc_array((size_t)rows * (size_t)after, sizeof *scores, "dump", NULL);
+    b->index_choose(b, t->index_q, s->index_pool, rows, p->index_heads, p->index_d, pos, choice,
+                    scores, after);
+    if (scores)
+        dump_choice(b, batch, layer, scores, choice, rows, after);
+    mem_free(scores);
+}
+
+void sparse_attn(struct backend *b, const struct sparse_attn_params *p,
+                 const struct sparse_attn_weights *w, struct layer_state *s, const float *y,
+                 int rows, int pos, const struct sparse_attn_scratch *t, const struct batch *batch,
+                 int layer, float *out)
+{
+    size_t d = (size_t)p->d_head, row = (size_t)p->n_head * 2 * d;
+    int narrow = p->n_kv * p->d_head, wide = p->n_head * p->d_head;
+
+    b->linear(b, y, rows, p->embd,
+              (struct product[]){{&w->q, t->q_gate},
+                                 {&w->k, t->k},
+                                 {&w->v, t->v},
+                                 {&w->index_q, t->index_q_raw},
+                                 {&w->index_k, t->index_k}},
+              p->ratio ? 5 : 3);
+    b->norm_rope(b, t->q_gate, row, 2 * d, w->q_norm, &p->rope, rows, p->n_head, p->d_head, p->eps,
+                 pos, t->q);
+    b->norm_rope(b, t->k, (size_t)narrow, d, w->k_norm, &p->rope, rows, p->n_kv, p->d_head, p->eps,
+                 pos, t->k);
+    dump_rows(batch, b, layer, "attn_q", t->q, rows, p->n_head, p->d_head, 0);
+    dump_rows(batch, b, layer, "attn_k", t->k, rows, p->n_kv, p->d_head, 0);
+    dump_rows(batch, b, layer, "attn_v", t->v, rows, p->n_kv, p->d_head, 0);
+    b->store(b, t->k, rows, narrow, s->kv.k, s->kv.type, pos);
+    b->store(b, t->v, rows, narrow, s->kv.v, s->kv.type, pos);
+
+    struct block_choice choice = {.ratio = p->ratio, .blocks = t->blocks, .counts = t->counts};
+    if (p->ratio) {
+        choice.stride = p->budget / p->ratio;
+        choose(b, p, w, s, rows, pos, t, batch, layer, &choice);
+    }
+    b->attention(b, t->q, &s->kv, &choice, rows, p->n_head, pos, t->core);
+    dump_rows(batch, b, layer, "attn_core", t->core, rows, p->n_head, p->d_head, 0);
+    b->gate(b, t->core, t->q_gate + p->d_head, row, 2 * d, rows, p->n_head, p->d_head);
+    b->linear(b, t->core, rows, wide, &(struct product){&w->out, out}, 1);
+}
