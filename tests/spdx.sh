@@ -5,9 +5,17 @@ set -u
 cd "$(dirname "$0")/.."
 
 # With git: what is tracked. From an archive without git: what is there.
-if git rev-parse --git-dir >/dev/null 2>&1; then list='git ls-files'; else list='find . -type f -not -path ./build/*'; fi
+files() {
+    if git rev-parse --git-dir >/dev/null 2>&1; then
+        git ls-files
+    else
+        find . -type f -not -path './.git/*' -not -path './build*/*' | sed 's#^\./##'
+    fi
+}
 
-$list | sed 's#^\./##' | grep -v -E '^(LICENSE|NOTICE|\.gitignore|\.clang-format|models/|tests/data/|tests/fuzz/corpus/)|\.(md|svg|gguf|bin|npy|npz|json)$' | {
+exempt='^(LICENSE|NOTICE|\.gitignore|\.clang-format|models/|tests/data/|tests/fuzz/corpus/)|\.(md|svg|gguf|bin|npy|npz|json)$'
+
+files | grep -v -E "$exempt" | {
     bad=0
     seen=0
     while read -r file; do
