@@ -34,8 +34,7 @@ static struct gguf_name_slot *slot_of(const struct gguf_names *names, const char
 {
     for (size_t i = hash & (names->room - 1);; i = (i + 1) & (names->room - 1)) {
         struct gguf_name_slot *s = &names->slots[i];
-        if (!s->name ||
-            (s->hash == hash && s->bytes == bytes && memcmp(s->name, name, bytes) == 0))
+        if (!s->name || (s->hash == hash && s->bytes == bytes && memcmp(s->name, name, bytes) == 0))
             return s;
     }
 }

@@ -12,10 +12,10 @@ static const struct {
     const char *name;
     uint32_t bytes;
 } types[GGUF_TYPES] = {
-    [GGUF_U8] = {"u8", 1},      [GGUF_I8] = {"i8", 1},          [GGUF_U16] = {"u16", 2},
-    [GGUF_I16] = {"i16", 2},    [GGUF_U32] = {"u32", 4},        [GGUF_I32] = {"i32", 4},
-    [GGUF_F32] = {"f32", 4},    [GGUF_BOOL] = {"bool", 1},      [GGUF_STRING] = {"string", 8},
-    [GGUF_ARRAY] = {"array", 12}, [GGUF_U64] = {"u64", 8},      [GGUF_I64] = {"i64", 8},
+    [GGUF_U8] = {"u8", 1},        [GGUF_I8] = {"i8", 1},     [GGUF_U16] = {"u16", 2},
+    [GGUF_I16] = {"i16", 2},      [GGUF_U32] = {"u32", 4},   [GGUF_I32] = {"i32", 4},
+    [GGUF_F32] = {"f32", 4},      [GGUF_BOOL] = {"bool", 1}, [GGUF_STRING] = {"string", 8},
+    [GGUF_ARRAY] = {"array", 12}, [GGUF_U64] = {"u64", 8},   [GGUF_I64] = {"i64", 8},
     [GGUF_F64] = {"f64", 8},
 };
 
@@ -78,7 +78,7 @@ bool gguf_number_u64(uint32_t type, uint64_t bits, uint64_t *out)
         *out = bits;
         return true;
     }
-    int64_t v;
+    int64_t v = 0;
     bool known = gguf_number_i64(type, bits, &v);
     *out = (uint64_t)v;
     return known && v >= 0;

@@ -180,8 +180,7 @@ static bool read_value(struct gguf_scan *s, struct gguf_key *key, struct err *e)
     key->bytes = gguf_type_bytes(key->type);
     key->offset = s->at;
     uint8_t number[8] = {0};
-    if (!gguf_scan_need(s, key->bytes, "", e) ||
-        !gguf_scan_copy(s, number, (size_t)key->bytes, e))
+    if (!gguf_scan_need(s, key->bytes, "", e) || !gguf_scan_copy(s, number, (size_t)key->bytes, e))
         return false;
     key->bits = bytes_u64(number);
     return key->type != GGUF_BOOL || check_bool(s, key->bits, e);
@@ -268,8 +267,8 @@ static bool read_tensor_name(struct gguf_scan *s, struct gguf_tensors *tensors, 
         return false;
     gguf_scan_subject(s, "tensor", index, name, (size_t)n);
     size_t before;
-    if (!check_characters(s, e) || !gguf_names_add(&tensors->names, name, (size_t)n,
-                                                   tensors->count, &t->name, &before, e))
+    if (!check_characters(s, e) ||
+        !gguf_names_add(&tensors->names, name, (size_t)n, tensors->count, &t->name, &before, e))
         return false;
     gguf_scan_subject(s, "tensor", index, t->name, (size_t)n);
     s->at += n;
@@ -403,9 +402,9 @@ static bool check_overlaps(struct gguf_scan *s, const struct gguf_tensor *first,
             char name[4 * TENSOR_NAME_MOST + 8];
             err_escape(name, sizeof name, before->name, strlen(before->name));
             set_tensor_subject(s, t);
-            ok = gguf_scan_fail(
-                s, e, "offset %" PRIu64 " overlaps tensor \"%s\" (ends at %" PRIu64 ")", t->offset,
-                name, end);
+            ok = gguf_scan_fail(s, e,
+                                "offset %" PRIu64 " overlaps tensor \"%s\" (ends at %" PRIu64 ")",
+                                t->offset, name, end);
         }
     }
     mem_free(sorted);

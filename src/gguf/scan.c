@@ -57,10 +57,9 @@ bool gguf_scan_need(const struct gguf_scan *s, uint64_t n, const char *field, st
 {
     if (n <= gguf_scan_left(s))
         return true;
-    return gguf_scan_fail(s, e,
-                          "%s%s%" PRIu64 " bytes at %" PRIu64
-                          " run over the end of the file (%" PRIu64 ")",
-                          field, *field ? ": " : "", n, s->at, s->end);
+    return gguf_scan_fail(
+        s, e, "%s%s%" PRIu64 " bytes at %" PRIu64 " run over the end of the file (%" PRIu64 ")",
+        field, *field ? ": " : "", n, s->at, s->end);
 }
 
 const uint8_t *gguf_scan_peek(struct gguf_scan *s, size_t n, struct err *e)

@@ -41,8 +41,8 @@ static bool wrong_type(const struct gguf_file *g, const struct gguf_key *key, co
                        struct err *e)
 {
     if (key->type == GGUF_ARRAY)
-        return fail(g, key->name, e, "array of %s, expected %s",
-                    gguf_type_name(key->element_type), expected);
+        return fail(g, key->name, e, "array of %s, expected %s", gguf_type_name(key->element_type),
+                    expected);
     return fail(g, key->name, e, "type %s, expected %s", gguf_type_name(key->type), expected);
 }
 
