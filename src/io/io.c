@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "io/io.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/engine.h"
+
+struct io_queue {
+    struct io *io;
+    struct io_request *request; /* [most] */
+    int most;
+    pthread_cond_t done_wake;
+    struct io_list done;      /* guarded by io->lock */
+    struct io_request *spare; /* guarded by io->lock */
+    int outstanding;          /* of the owner's thread alone */
+};
+
+/* ---- lists ---- */
+
+static void list_append(struct io_list *l, struct io_request *r)
+{
+    r->before = l->last;
+    r->after = NULL;
+    *(l->last ? &l->last->after : &l->first) = r;
+    l->last = r;
+}
+
+static void list_remove(struct io_list *l, struct io_request *r)
+{
+    *(r->before ? &r->before->after : &l->first) = r->after;
+    *(r->after ? &r->after->before : &l->last) = r->before;
+}
+
+/* ---- files ---- */
+
+/* Some file systems open for direct I/O and then refuse to read. */
+static bool direct_works(int fd, size_t align)
+{
+    void *block = mem_map(align, "one block", NULL);
+    ssize_t r = block ? pread(fd, block, align, 0) : -1;
+    mem_unmap(block, align);
+    return r >= 0;
+}
+
+static bool open_file(struct io *io, struct io_file *f, const char *path, struct err *e)
+{
+    f->path = mem_copy_text(path, strlen(path), e);
+    f->fd = f->path ? file_open(path, &f->bytes, e) : -1;
+    if (f->fd < 0)
+        return false;
+    f->align = (size_t)sysconf(_SC_PAGESIZE); /* whole pages, so that they can be dropped */
+    if (io->options.buffered)
+        return true;
+    size_t align;
+    f->direct_fd = file_open_direct(path, &align);
+    if (f->direct_fd >= 0 && !direct_works(f->direct_fd, align)) {
+        close(f->direct_fd);
+        f->direct_fd = -1;
+    }
+    if (f->direct_fd >= 0)
+        f->align = align;
+    return true;
+}
+
+static bool open_files(struct io *io, const char *const *paths, int n, struct err *e)
+{
+    io->file = mem_alloc_array((size_t)n, sizeof *io->file, "files", e);
+    if (!io->file)
+        return false;
+    int without = 0;
+    for (; io->files < n; io->files++) {
+        struct io_file *f = &io->file[io->files];
+        f->fd = f->direct_fd = -1;
+        if (!open_file(io, f, paths[io->files], e)) {
+            io->files++; /* what is half open is closed with the rest */
+            return false;
+        }
+        io->align = f->align > io->align ? f->align : io->align;
+        if (f->direct_fd < 0 && !io->options.buffered && !without++)
+            log_note("%s: no direct I/O on this file system; experts pass through the page cache",
+                     f->path);
+    }
+    return true;
+}
+
+static void close_files(struct io *io)
+{
+    for (int i = 0; i < io->files; i++) {
+        struct io_file *f = &io->file[i];
+        if (f->fd >= 0)
+            close(f->fd);
+        if (f->direct_fd >= 0)
+            close(f->direct_fd);
+        mem_free(f->path);
+    }
+    mem_free(io->file);
+}
+
+size_t io_align(const struct io *io)
+{
+    return io->align;
+}
+
+uint64_t io_file_bytes(const struct io *io, int file)
+{
+    assert(file >= 0 && file < io->files);
+    return io->file[file].bytes;
+}
+
+const char *io_file_path(const struct io *io, int file)
+{
+    assert(file >= 0 && file < io->files);
+    return io->file[file].path;
+}
+
+bool io_is_direct(const struct io *io, int file)
+{
+    assert(file >= 0 && file < io->files);
+    return io->file[file].direct_fd >= 0;
+}
+
+/* ---- creation ---- */
+
+struct io_options io_options_filled(const struct io_options *o)
+{
+    struct io_options d = o ? *o : (struct io_options){0};
+    if (!d.engine)
+        d.engine = "pread";
+    if (d.depth <= 0)
+        d.depth = 8;
+    if (d.ahead_kept <= 0)
+        d.ahead_kept = 2;
+    if (d.ahead_kept >= d.depth)
+        d.ahead_kept = d.depth - 1;
+    if (d.rows_depth <= 0)
+        d.rows_depth = 24;
+    return d;
+}
+
+static bool start_engine(struct io *io, struct err *e)
+{
+    static const struct io_engine *const engines[] = {&io_engine_pread, &io_engine_sim};
+    const char *text = io->options.engine, *colon = strchr(text, ':');
+    size_t n = colon ? (size_t)(colon - text) : strlen(text);
+    for (size_t i = 0; i < sizeof engines / sizeof *engines; i++)
+        if (strlen(engines[i]->name) == n && !memcmp(engines[i]->name, text, n)) {
+            io->engine = engines[i];
+            return io->engine->start(io, colon ? colon + 1 : NULL, e);
+        }
+    return err_set(e, ERR_USAGE, "no I/O engine \"%s\"; there are pread and sim", text);
+}
+
+struct io *io_create(const char *const *paths, int n, const struct io_options *o, struct err *e)
+{
+    struct io *io = mem_alloc(sizeof *io, "I/O", e);
+    if (!io)
+        return NULL;
+    io->options = io_options_filled(o);
+    io->align = 1;
+    pthread_mutex_init(&io->lock, NULL);
+    pthread_cond_init(&io->work, NULL);
+    if (!open_files(io, paths, n, e) || !start_engine(io, e)) {
+        io_close(io);
+        return NULL;
+    }
+    io->options.engine = NULL; /* the caller's text */
+    return io;
+}
+
+void io_close(struct io *io)
+{
+    if (!io)
+        return;
+    if (io->engine)
+        io->engine->stop(io);
+    close_files(io);
+    pthread_cond_destroy(&io->work);
+    pthread_mutex_destroy(&io->lock);
+    mem_free(io);
+}
+
+struct io_queue *io_queue_create(struct io *io, int most, struct err *e)
+{
+    struct io_queue *q = mem_alloc(sizeof *q, "I/O queue", e);
+    if (!q)
+        return NULL;
+    q->request = mem_alloc_array((size_t)most, sizeof *q->request, "I/O requests", e);
+    if (!q->request) {
+        mem_free(q);
+        return NULL;
+    }
+    q->io = io;
+    q->most = most;
+    for (int i = most - 1; i >= 0; i--) {
+        q->request[i].after = q->spare;
+        q->spare = &q->request[i];
+    }
+    pthread_cond_init(&q->done_wake, NULL);
+    return q;
+}
+
+size_t io_queue_memory(int most)
+{
+    return sizeof(struct io_queue) + (size_t)most * sizeof(struct io_request) + 256;
+}
+
+/* ---- the engine's side ---- */
+
+/* The request that may start now, by the rule of struct io_options. */
+static struct io_request *startable(struct io *io)
+{
+    const struct io_options *o = &io->options;
+    int large = io->in_flight[IO_URGENT] + io->in_flight[IO_AHEAD];
+    if (io->lane[IO_URGENT].first && large < o->depth)
+        return io->lane[IO_URGENT].first;
+    if (io->lane[IO_ROWS].first && io->in_flight[IO_ROWS] < o->rows_depth)
+        return io->lane[IO_ROWS].first;
+    if (!io->lane[IO_URGENT].first && large < o->depth &&
+        io->in_flight[IO_AHEAD] < o->depth - o->ahead_kept)
+        return io->lane[IO_AHEAD].first;
+    return NULL;
+}
+
+struct io_request *io_take(struct io *io)
+{
+    pthread_mutex_lock(&io->lock);
+    struct io_request *r = NULL;
+    while (!io->stopping && !(r = startable(io)))
+        pthread_cond_wait(&io->work, &io->lock);
+    if (r) {
+        list_remove(&io->lane[r->lane], r);
+        io->in_flight[r->lane]++;
+        if (startable(io)) /* one waking is enough for many submissions */
+            pthread_cond_signal(&io->work);
+    }
+    pthread_mutex_unlock(&io->lock);
+    return r;
+}
+
+void io_finish(struct io *io, struct io_request *r)
+{
+    struct io_queue *q = r->queue;
+    pthread_mutex_lock(&io->lock);
+    io->in_flight[r->lane]--;
+    list_append(&q->done, r);
+    pthread_cond_signal(&q->done_wake);
+    if (startable(io))
+        pthread_cond_signal(&io->work);
+    pthread_mutex_unlock(&io->lock);
+}
+
+/* ---- the owner's side ---- */
+
+void io_submit(struct io_queue *q, enum io_lane lane, int file, uint64_t offset, size_t length,
+               void *to, uint64_t tag)
+{
+    struct io *io = q->io;
+    assert(file >= 0 && file < io->files && q->outstanding < q->most && length);
+    assert(!((offset | length | (uintptr_t)to) & (io->file[file].align - 1)));
+    q->outstanding++;
+    pthread_mutex_lock(&io->lock);
+    struct io_request *r = q->spare;
+    q->spare = r->after;
+    *r = (struct io_request){
+        .queue = q, .lane = lane, .file = file, .offset = offset, .length = length, .to = to,
+        .tag = tag};
+    list_append(&io->lane[lane], r);
+    pthread_cond_signal(&io->work);
+    pthread_mutex_unlock(&io->lock);
+}
+
+/* A request of q that has not started; the lock is held. */
+static struct io_request *find_waiting(struct io_queue *q, uint64_t tag)
+{
+    for (int lane = 0; lane < IO_LANES; lane++)
+        for (struct io_request *r = q->io->lane[lane].first; r; r = r->after)
+            if (r->queue == q && r->tag == tag)
+                return r;
+    return NULL;
+}
+
+static void make_spare(struct io_queue *q, struct io_request *r)
+{
+    r->after = q->spare;
+    q->spare = r;
+    q->outstanding--;
+}
+
+bool io_cancel(struct io_queue *q, uint64_t tag)
+{
+    pthread_mutex_lock(&q->io->lock);
+    struct io_request *r = find_waiting(q, tag);
+    if (r) {
+        list_remove(&q->io->lane[r->lane], r);
+        make_spare(q, r);
+    }
+    pthread_mutex_unlock(&q->io->lock);
+    return r;
+}
+
+void io_hurry(struct io_queue *q, uint64_t tag)
+{
+    struct io *io = q->io;
+    pthread_mutex_lock(&io->lock);
+    struct io_request *r = find_waiting(q, tag);
+    if (r && r->lane != IO_URGENT) {
+        list_remove(&io->lane[r->lane], r);
+        r->lane = IO_URGENT;
+        list_append(&io->lane[IO_URGENT], r);
+        pthread_cond_signal(&io->work);
+    }
+    pthread_mutex_unlock(&io->lock);
+}
+
+static int collect(struct io_queue *q, struct io_completion *out, int most, bool wait)
+{
+    if (!q->outstanding)
+        return 0;
+    int n = 0;
+    pthread_mutex_lock(&q->io->lock);
+    while (wait && !q->done.first)
+        pthread_cond_wait(&q->done_wake, &q->io->lock);
+    while (n < most && q->done.first) {
+        struct io_request *r = q->done.first;
+        list_remove(&q->done, r);
+        out[n++] = (struct io_completion){.tag = r->tag, .file = r->file, .offset = r->offset,
+                                          .bytes = r->bytes, .error = r->error};
+        make_spare(q, r);
+    }
+    pthread_mutex_unlock(&q->io->lock);
+    return n;
+}
+
+int io_poll(struct io_queue *q, struct io_completion *out, int most)
+{
+    return collect(q, out, most, false);
+}
+
+int io_wait(struct io_queue *q, struct io_completion *out, int most)
+{
+    return collect(q, out, most, true);
+}
+
+int io_outstanding(const struct io_queue *q)
+{
+    return q->outstanding;
+}
+
+void io_queue_close(struct io_queue *q)
+{
+    if (!q)
+        return;
+    struct io_completion c;
+    for (int lane = 0; lane < IO_LANES; lane++) {
+        pthread_mutex_lock(&q->io->lock);
+        for (struct io_request *r = q->io->lane[lane].first, *after; r; r = after) {
+            after = r->after;
+            if (r->queue == q) {
+                list_remove(&q->io->lane[lane], r);
+                make_spare(q, r);
+            }
+        }
+        pthread_mutex_unlock(&q->io->lock);
+    }
+    while (io_wait(q, &c, 1))
+        ;
+    pthread_cond_destroy(&q->done_wake);
+    mem_free(q->request);
+    mem_free(q);
+}
+
+bool io_explain(const struct io *io, const struct io_completion *c, struct err *e)
+{
+    const struct io_file *f = &io->file[c->file];
+    if (c->error == IO_SHORT)
+        return err_set(e, ERR_IO,
+                       "%s: reading at %llu: the file ends after %zu bytes; it had %llu in all when "
+                       "it was opened",
+                       f->path, (unsigned long long)c->offset, c->bytes,
+                       (unsigned long long)f->bytes);
+    return err_set(e, ERR_IO, "%s: reading at %llu: %s", f->path, (unsigned long long)c->offset,
+                   strerror(c->error));
+}

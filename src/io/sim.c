@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A slower or erratic drive, for tests and forecasts: reads like `pread`, then holds each completion
+ * back. Settings, separated by commas:
+ *     rate=SIZE      bytes a second of the whole drive; K, M, G, T for powers of 1024
+ *     delay=A-Bms    besides, A to B milliseconds for each read, drawn at random
+ *     seed=N         of the drawing */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "io/engine.h"
+#include "io/size.h"
+
+struct io_drive {
+    uint64_t rate; /* 0: as fast as it is */
+    unsigned least_ms, most_ms;
+    pthread_mutex_t lock;
+    uint64_t random;  /* guarded by lock */
+    int64_t free_us; /* guarded by lock: when all that it was asked for has moved */
+};
+
+static uint64_t draw(uint64_t *state) /* splitmix64 */
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
+static void hold(struct io *io, const struct io_request *r)
+{
+    struct io_drive *d = io->drive;
+    int64_t now = clock_us();
+    pthread_mutex_lock(&d->lock);
+    if (d->free_us < now)
+        d->free_us = now;
+    if (d->rate)
+        d->free_us += (int64_t)((double)r->bytes * 1e6 / (double)d->rate);
+    uint64_t span_us = (uint64_t)(d->most_ms - d->least_ms) * 1000 + 1;
+    int64_t due = d->free_us + d->least_ms * INT64_C(1000) + (int64_t)(draw(&d->random) % span_us);
+    pthread_mutex_unlock(&d->lock);
+    if (due > now) {
+        struct timespec t = {(due - now) / 1000000, (due - now) % 1000000 * 1000};
+        nanosleep(&t, NULL);
+    }
+}
+
+static bool read_setting(struct io_drive *d, const char *text, size_t n)
+{
+    char setting[64];
+    int used = 0;
+    unsigned long long seed;
+    if (n >= sizeof setting)
+        return false;
+    memcpy(setting, text, n);
+    setting[n] = 0;
+    if (!strncmp(setting, "rate=", 5))
+        return io_parse_size(setting + 5, n - 5, &d->rate) && d->rate;
+    if (sscanf(setting, "delay=%5u-%5ums%n", &d->least_ms, &d->most_ms, &used) == 2)
+        return used == (int)n && d->least_ms <= d->most_ms;
+    if (sscanf(setting, "seed=%19llu%n", &seed, &used) == 1) {
+        d->random = seed;
+        return used == (int)n;
+    }
+    return false;
+}
+
+static bool start(struct io *io, const char *settings, struct err *e)
+{
+    struct io_drive *d = io->drive = mem_alloc(sizeof *d, "simulated drive", e);
+    if (!d)
+        return false;
+    pthread_mutex_init(&d->lock, NULL);
+    while (settings && *settings) {
+        size_t n = strcspn(settings, ",");
+        if (!read_setting(d, settings, n))
+            return err_set(e, ERR_USAGE,
+                           "the I/O engine sim knows rate=SIZE, delay=A-Bms and seed=N, not \"%.*s\"",
+                           (int)n, settings);
+        settings += n + (settings[n] == ',');
+    }
+    return io_threads_start(io, hold, e);
+}
+
+static void stop(struct io *io)
+{
+    io_threads_stop(io);
+    if (io->drive)
+        pthread_mutex_destroy(&io->drive->lock);
+    mem_free(io->drive);
+    io->drive = NULL;
+}
+
+const struct io_engine io_engine_sim = {"sim", start, stop};

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads arrive whole and in place through every engine, faults are errors that name file and offset,
+ * and the engine works on afterwards. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "io/io.h"
+#include "io/size.h"
+
+#define FILE_BYTES 100007 /* ends inside a block */
+
+static uint8_t byte_at(uint64_t i)
+{
+    return (uint8_t)(i * 31 + (i >> 8) * 7 + 1);
+}
+
+static char path[64];
+
+static void write_file(const char *folder)
+{
+    snprintf(path, sizeof path, "%s/strata-io-XXXXXX", folder);
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    static uint8_t bytes[FILE_BYTES];
+    for (size_t i = 0; i < FILE_BYTES; i++)
+        bytes[i] = byte_at(i);
+    assert_int_equal(write(fd, bytes, FILE_BYTES), FILE_BYTES);
+    assert_int_equal(fsync(fd), 0);
+    close(fd);
+}
+
+static int setup(void **state)
+{
+    write_file(".");
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    unlink(path);
+    assert_int_equal(mem_in_use(), 0);
+    return 0;
+}
+
+static struct io *open_io(const struct io_options *o)
+{
+    const char *paths[] = {path};
+    struct err e = {0};
+    struct io *io = io_create(paths, 1, o, &e);
+    if (!io)
+        fail_msg("%s", e.text);
+    return io;
+}
+
+/* Reads `length` bytes at `offset` and compares what must have come. */
+static struct io_completion read_one(struct io *io, struct io_queue *q, uint64_t offset,
+                                     size_t length)
+{
+    uint8_t *to = mem_map(length, "test", NULL);
+    memset(to, 0xee, length);
+    struct io_completion c = {0};
+    io_submit(q, IO_URGENT, 0, offset, length, to, 42);
+    assert_int_equal(io_wait(q, &c, 1), 1);
+    assert_int_equal(c.tag, 42);
+    assert_int_equal(io_outstanding(q), 0);
+    for (size_t i = 0; !c.error && i < c.bytes; i++)
+        if (to[i] != byte_at(offset + i))
+            fail_msg("byte %zu of the read at %llu", i, (unsigned long long)offset);
+    mem_unmap(to, length);
+    return c;
+}
+
+static void check_places(struct io *io)
+{
+    struct err e = {0};
+    size_t a = io_align(io);
+    struct io_queue *q = io_queue_create(io, 4, &e);
+    assert_int_equal(io_file_bytes(io, 0), FILE_BYTES);
+    for (size_t blocks = 1; blocks < 6; blocks += 2)
+        for (uint64_t offset = 0; offset < FILE_BYTES; offset += 3 * a) {
+            struct io_completion c = read_one(io, q, offset, blocks * a);
+            uint64_t left = FILE_BYTES - offset;
+            assert_int_equal(c.error, 0);
+            assert_int_equal(c.bytes, left < blocks * a ? left : blocks * a);
+        }
+    uint64_t tail = FILE_BYTES / a * a;
+    assert_int_equal(read_one(io, q, tail, a).bytes, FILE_BYTES - tail);
+    assert_int_equal(read_one(io, q, tail + a, a).error, IO_SHORT); /* nothing lies there */
+    assert_int_equal(read_one(io, q, 0, a).error, 0);
+    io_queue_close(q);
+}
+
+static void reads_arrive_whole_also_at_the_unaligned_end(void **state)
+{
+    const struct io_options options[] = {
+        {0}, {.buffered = true}, {.depth = 1, .rows_depth = 1}, {.engine = "sim:rate=1G,delay=0-1ms"}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        struct io *io = open_io(&options[i]);
+        assert_false(options[i].buffered && io_is_direct(io, 0));
+        check_places(io);
+        io_close(io);
+    }
+}
+
+static void a_file_system_in_memory_works_with_and_without_direct_io(void **state)
+{
+    if (access("/dev/shm", W_OK))
+        skip();
+    unlink(path);
+    write_file("/dev/shm");
+    struct io *io = open_io(NULL);
+    check_places(io);
+    io_close(io);
+}
+
+/* ---- faults ---- */
+
+struct fault {
+    _Atomic int calls;
+    size_t most;      /* bytes a call gives; 0: all */
+    int every, error; /* each every-th call fails so */
+};
+
+static ssize_t faulty_pread(void *ctx, int fd, void *to, size_t n, off_t offset)
+{
+    struct fault *f = ctx;
+    int call = atomic_fetch_add(&f->calls, 1) + 1;
+    if (f->every && call % f->every == 0) {
+        errno = f->error;
+        return -1;
+    }
+    if (!f->most || n <= f->most)
+        return pread(fd, to, n, offset);
+    /* A direct read of the system is never this short: read into a block of our own. */
+    void *block = mem_map(n, "test", NULL);
+    ssize_t got = pread(fd, block, n, offset);
+    if (got > (ssize_t)f->most)
+        got = (ssize_t)f->most;
+    if (got > 0)
+        memcpy(to, block, (size_t)got);
+    mem_unmap(block, n);
+    return got;
+}
+
+static void short_reads_and_interrupted_calls_are_continued(void **state)
+{
+    const size_t most[] = {0, 1000, 512, 4096};
+    for (size_t i = 0; i < 4; i++)
+        for (int buffered = 0; buffered < 2; buffered++) {
+            struct fault f = {.most = most[i], .every = 2, .error = i % 2 ? EINTR : EAGAIN};
+            struct io *io = open_io(&(struct io_options){
+                .pread = faulty_pread, .pread_ctx = &f, .buffered = buffered});
+            check_places(io);
+            io_close(io);
+        }
+}
+
+static void a_failed_read_names_file_and_offset_and_the_next_works(void **state)
+{
+    struct fault f = {.every = 3, .error = EIO};
+    struct io *io = open_io(&(struct io_options){.pread = faulty_pread, .pread_ctx = &f});
+    struct err e = {0};
+    struct io_queue *q = io_queue_create(io, 1, &e);
+    int failed = 0;
+    for (int i = 0; i < 9; i++) {
+        struct io_completion c = read_one(io, q, 8192, 4096);
+        if (!c.error)
+            continue;
+        failed++;
+        assert_int_equal(c.error, EIO);
+        char want[128];
+        snprintf(want, sizeof want, "%s: reading at 8192: %s", path, strerror(EIO));
+        err_clear(&e);
+        assert_false(io_explain(io, &c, &e));
+        assert_string_equal(e.text, want);
+    }
+    assert_int_equal(failed, 3);
+    io_queue_close(q);
+    io_close(io);
+}
+
+static void a_file_truncated_while_open_is_an_error_with_the_place(void **state)
+{
+    for (int buffered = 0; buffered < 2; buffered++) {
+        assert_int_equal(truncate(path, FILE_BYTES), 0);
+        struct io *io = open_io(&(struct io_options){.buffered = buffered});
+        struct err e = {0};
+        struct io_queue *q = io_queue_create(io, 1, &e);
+        assert_int_equal(truncate(path, 20000), 0);
+        struct io_completion c = read_one(io, q, 16384, 8192);
+        assert_int_equal(c.error, IO_SHORT);
+        assert_int_equal(c.bytes, 20000 - 16384);
+        io_explain(io, &c, &e);
+        assert_non_null(strstr(e.text, path));
+        assert_non_null(strstr(e.text, "reading at 16384: the file ends after 3616 bytes"));
+        assert_int_equal(read_one(io, q, 40960, 4096).error, IO_SHORT);
+        assert_int_equal(read_one(io, q, 0, 4096).error, 0);
+        io_queue_close(q);
+        io_close(io);
+    }
+}
+
+static void what_cannot_be_opened_is_refused_by_name(void **state)
+{
+    struct err e = {0};
+    const char *paths[] = {path, "no-such-folder/x"};
+    assert_null(io_create(paths, 2, NULL, &e));
+    assert_non_null(strstr(e.text, "no-such-folder/x: no such file"));
+    const char *engines[] = {"fast", "pread:x", "sim:rate=", "sim:delay=3-1ms", "sim:seed=x", "sim:a"};
+    for (size_t i = 0; i < sizeof engines / sizeof *engines; i++) {
+        err_clear(&e);
+        assert_null(io_create(paths, 1, &(struct io_options){.engine = engines[i]}, &e));
+        assert_int_equal(e.code, ERR_USAGE);
+    }
+}
+
+/* ---- lanes and cancelling ---- */
+
+/* Holds every read until it is let go, and notes in which order they started. */
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    int open, started;
+    off_t order[16];
+};
+
+static ssize_t gated_pread(void *ctx, int fd, void *to, size_t n, off_t offset)
+{
+    struct gate *g = ctx;
+    pthread_mutex_lock(&g->lock);
+    int mine = g->started++;
+    g->order[mine] = offset / 4096;
+    pthread_cond_broadcast(&g->moved);
+    while (mine >= g->open)
+        pthread_cond_wait(&g->moved, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+    return pread(fd, to, n, offset);
+}
+
+static void let_go(struct gate *g, int open)
+{
+    pthread_mutex_lock(&g->lock);
+    g->open = open;
+    pthread_cond_broadcast(&g->moved);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void wait_started(struct gate *g, int started)
+{
+    pthread_mutex_lock(&g->lock);
+    while (g->started < started)
+        pthread_cond_wait(&g->moved, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void urgent_reads_pass_guesses_and_a_guess_leaves_depth_to_them(void **state)
+{
+    struct gate g = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
+    struct io *io = open_io(&(struct io_options){
+        .depth = 2, .ahead_kept = 1, .rows_depth = 1, .pread = gated_pread, .pread_ctx = &g});
+    struct err e = {0};
+    struct io_queue *q = io_queue_create(io, 8, &e);
+    uint8_t *to = mem_map(8 * 4096, "test", NULL);
+    for (uint64_t i = 0; i < 3; i++)
+        io_submit(q, IO_AHEAD, 0, i * 4096, 4096, to + i * 4096, i);
+    wait_started(&g, 1); /* one guess of depth 2, the other place is kept */
+    io_submit(q, IO_URGENT, 0, 3 * 4096, 4096, to + 3 * 4096, 3);
+    wait_started(&g, 2);
+    io_submit(q, IO_ROWS, 0, 4 * 4096, 4096, to + 4 * 4096, 4);
+    wait_started(&g, 3);
+    io_submit(q, IO_URGENT, 0, 5 * 4096, 4096, to + 5 * 4096, 5);
+    assert_int_equal(g.started, 3);
+    assert_true(io_cancel(q, 1));
+    assert_false(io_cancel(q, 1)); /* it is gone */
+    assert_false(io_cancel(q, 0)); /* it has started */
+    let_go(&g, 100);
+    struct io_completion c[8];
+    int n = 0;
+    unsigned seen = 0;
+    for (int got; (got = io_wait(q, c, 8));)
+        for (int i = 0; i < got; i++, n++)
+            seen |= 1u << c[i].tag;
+    assert_int_equal(n, 5);
+    assert_int_equal(seen, 0x3d);
+    const off_t order[] = {0, 3, 4, 5, 2};
+    assert_memory_equal(g.order, order, sizeof order);
+    assert_int_equal(io_poll(q, c, 8), 0);
+    io_queue_close(q);
+    io_close(io);
+    mem_unmap(to, 8 * 4096);
+}
+
+static void closing_a_queue_with_reads_under_way_waits_and_spares_the_others(void **state)
+{
+    struct io *io = open_io(&(struct io_options){.engine = "sim:delay=5-10ms", .depth = 2});
+    struct err e = {0};
+    struct io_queue *q = io_queue_create(io, 20, &e), *other = io_queue_create(io, 1, &e);
+    uint8_t *to = mem_map(21 * 4096, "test", NULL);
+    for (uint64_t i = 0; i < 20; i++)
+        io_submit(q, i & 1 ? IO_ROWS : IO_URGENT, 0, i * 4096, 4096, to + i * 4096, i);
+    io_submit(other, IO_URGENT, 0, 4096, 4096, to + 20 * 4096, 9);
+    io_queue_close(q);
+    memset(to, 0, 20 * 4096); /* ours again: nothing may write here now (thread sanitizer) */
+    struct io_completion c;
+    assert_int_equal(io_wait(other, &c, 1), 1);
+    assert_int_equal(c.tag, 9);
+    assert_int_equal(to[20 * 4096], byte_at(4096));
+    io_queue_close(other);
+    io_close(io);
+    mem_unmap(to, 21 * 4096);
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    const char *paths[] = {path};
+    for (uint64_t n = 1;; n++) {
+        struct err e = {0};
+        mem_fail_at(n);
+        struct io *io = io_create(paths, 1, &(struct io_options){.engine = "sim"}, &e);
+        struct io_queue *q = io ? io_queue_create(io, 4, &e) : NULL;
+        mem_fail_at(0);
+        assert_true(q || e.code == ERR_MEMORY);
+        io_queue_close(q);
+        io_close(io);
+        assert_int_equal(mem_in_use(), 0);
+        if (q)
+            return;
+    }
+}
+
+static void sizes_are_read_as_commands_say(void **state)
+{
+    const struct {
+        const char *text;
+        uint64_t bytes;
+    } good[] = {{"0", 0}, {"123", 123}, {"1K", 1024}, {"1.5G", 1610612736}, {".5M", 524288},
+                {"2t", UINT64_C(2) << 40}, {"7.", 7}, {"0.1K", 102}};
+    static const char *const bad[] = {"", "K", "1KB", "-1", "1e3", " 1", "1.2.3", ".", "9000000T",
+                                      "99999999999999999999", "0x10", "1 K"};
+    uint64_t bytes;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        assert_true(io_parse_size(good[i].text, strlen(good[i].text), &bytes));
+        assert_int_equal(bytes, good[i].bytes);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(io_parse_size(bad[i], strlen(bad[i]), &bytes));
+}
+
+#define IO_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        IO_TEST(reads_arrive_whole_also_at_the_unaligned_end),
+        IO_TEST(a_file_system_in_memory_works_with_and_without_direct_io),
+        IO_TEST(short_reads_and_interrupted_calls_are_continued),
+        IO_TEST(a_failed_read_names_file_and_offset_and_the_next_works),
+        IO_TEST(a_file_truncated_while_open_is_an_error_with_the_place),
+        IO_TEST(what_cannot_be_opened_is_refused_by_name),
+        IO_TEST(urgent_reads_pass_guesses_and_a_guess_leaves_depth_to_them),
+        IO_TEST(closing_a_queue_with_reads_under_way_waits_and_spares_the_others),
+        IO_TEST(every_allocation_may_fail),
+        IO_TEST(sizes_are_read_as_commands_say),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
