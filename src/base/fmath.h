@@ -14,9 +14,9 @@ float fmath_exp(float x);
 /* Natural logarithm, within 2 ulp. 0 gives -inf, below 0 NaN, inf stays inf. */
 float fmath_log(float x);
 
-/* 1 / (1 + e^-x) and x / (1 + e^-x), within 3 ulp for x >= -87 (below, e^x is denormal and has fewer
- * digits). With t = e^-|x| they are {1, x} / (1 + t) for x >= 0 and {t, x t} / (1 + t) below, so
- * that nothing overflows. */
+/* 1 / (1 + e^-x) and x / (1 + e^-x), within 3 ulp for x >= -87 (below, e^x is denormal and has
+ * fewer digits). With t = e^-|x| they are {1, x} / (1 + t) for x >= 0 and {t, x t} / (1 + t) below,
+ * so that nothing overflows. */
 float fmath_sigmoid(float x);
 float fmath_silu(float x);
 

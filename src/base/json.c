@@ -24,7 +24,8 @@ struct block {
     max_align_t data[];
 };
 
-/* Values of containers that are still open, innermost last. Keys and items of an object alternate. */
+/* Values of containers that are still open, innermost last. Keys and items of an object alternate.
+ */
 struct stack {
     struct json *values;
     size_t count, room;
@@ -59,8 +60,7 @@ static bool fail(struct reader *r, const char *what)
 
 static void skip_space(struct reader *r)
 {
-    while (r->at < r->end &&
-           (*r->at == ' ' || *r->at == '\n' || *r->at == '\t' || *r->at == '\r'))
+    while (r->at < r->end && (*r->at == ' ' || *r->at == '\n' || *r->at == '\t' || *r->at == '\r'))
         r->at++;
 }
 
@@ -300,8 +300,7 @@ static bool read_container(struct reader *r, struct json *v, int depth)
     bool more = r->at == r->end || *r->at != closing;
     while (more) {
         struct json item;
-        if ((closing == '}' && !read_key(r)) || !read_value(r, &item, depth + 1) ||
-            !push(r, &item))
+        if ((closing == '}' && !read_key(r)) || !read_value(r, &item, depth + 1) || !push(r, &item))
             return false;
         if (r->at == r->end || (*r->at != ',' && *r->at != closing))
             return fail(r, closing == '}' ? "',' or '}' is expected" : "',' or ']' is expected");

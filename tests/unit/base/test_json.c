@@ -80,7 +80,8 @@ static void test_shortest_double_reads_back(void **state)
     uint64_t bits = 1;
     for (int i = 0; i < 20000; i++) {
         /* every power of two, where the gap above is twice the gap below, then random ones */
-        bits = i < 2046 ? (uint64_t)(i + 1) << 52 : bits * 6364136223846793005u + 1442695040888963407u;
+        bits =
+            i < 2046 ? (uint64_t)(i + 1) << 52 : bits * 6364136223846793005u + 1442695040888963407u;
         double v, back;
         memcpy(&v, &bits, 8);
         if (v != v || v - v != 0)
@@ -93,7 +94,8 @@ static void test_shortest_double_reads_back(void **state)
         json_out_free(&o);
     }
     struct json_out o = {0};
-    json_put_f64(&o, 0x1p-44); /* 16 digits above the value, though the nearest 16 do not read back */
+    json_put_f64(&o,
+                 0x1p-44); /* 16 digits above the value, though the nearest 16 do not read back */
     json_puts(&o, " ");
     json_put_f64(&o, 5e-324);
     json_puts(&o, " ");
@@ -161,18 +163,30 @@ static void test_bad_text_is_refused(void **state)
 {
     (void)state;
     static const char *const bad[][2] = {
-        {"", "line 1, column 1: a value"},   {"[1,\n2,]", "line 2, column 3"},
-        {"{\"a\":1,}", "a key in quotes"},   {"{1:2}", "a key in quotes"},
-        {"{\"a\" 1}", "':' is expected"},    {"01", "nothing may follow"},
-        {"1 2", "nothing may follow"},       {"[1 2]", "',' or ']'"},
-        {"{\"a\":1]", "',' or '}'"},         {"\"abc", "ends inside a string"},
-        {"\"\\x\"", "unknown escape"},       {"\"\\u12g4\"", "four hexadecimal"},
-        {"\"\\u12", "four hexadecimal"},     {"\"a\nb\"", "control character"},
-        {"\"\xff\"", "not UTF-8"},           {"\"\xed\xa0\x80\"", "not UTF-8"},
-        {"\xef\xbb\xbf{}", "a value"},       {"tru", "a value"},
-        {"-", "a digit is missing"},         {"1.", "a digit is missing"},
-        {"1e+", "a digit is missing"},       {".5", "a value"},
-        {"NaN", "a value"},                  {"\"\\ud83d\\u12\"", "four hexadecimal"},
+        {"", "line 1, column 1: a value"},
+        {"[1,\n2,]", "line 2, column 3"},
+        {"{\"a\":1,}", "a key in quotes"},
+        {"{1:2}", "a key in quotes"},
+        {"{\"a\" 1}", "':' is expected"},
+        {"01", "nothing may follow"},
+        {"1 2", "nothing may follow"},
+        {"[1 2]", "',' or ']'"},
+        {"{\"a\":1]", "',' or '}'"},
+        {"\"abc", "ends inside a string"},
+        {"\"\\x\"", "unknown escape"},
+        {"\"\\u12g4\"", "four hexadecimal"},
+        {"\"\\u12", "four hexadecimal"},
+        {"\"a\nb\"", "control character"},
+        {"\"\xff\"", "not UTF-8"},
+        {"\"\xed\xa0\x80\"", "not UTF-8"},
+        {"\xef\xbb\xbf{}", "a value"},
+        {"tru", "a value"},
+        {"-", "a digit is missing"},
+        {"1.", "a digit is missing"},
+        {"1e+", "a digit is missing"},
+        {".5", "a value"},
+        {"NaN", "a value"},
+        {"\"\\ud83d\\u12\"", "four hexadecimal"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         refused(bad[i][0], strlen(bad[i][0]), bad[i][1]);
