@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attention over the KV cache, with its rotary embedding and output gate (qwen4exp.md 2.2, 2.6).
+ *
+ * For one row and query head: scores = (q . k) / sqrt(d_head) of the visible tokens in ascending
+ * position, softmax with the maximum first, out = (sum over tokens of weight * v) / (sum of weights).
+ * Token i of the row's list goes to chain i mod 32 in both sums, so a result does not depend on the
+ * other rows, heads or threads. */
+#include <math.h>
+#include <string.h>
+
+#include "base/fmath.h"
+#include "base/mem.h"
+#include "cpu/rotary.h"
+#include "cpu/state.h"
+
+struct norm_rope_job {
+    const struct cpu_ops *ops;
+    const float *x;
+    size_t row_stride, head_stride;
+    const float *w;
+    const struct rope *rope;
+    int heads, d, pos;
+    float eps;
+    float *out;
+};
+
+static void norm_rope_part(void *ctx, size_t first, size_t end, int worker)
+{
+    const struct norm_rope_job *j = ctx;
+    struct rotary turn;
+    for (size_t t = first; t < end; t++) {
+        rotary_at(&turn, j->rope, j->pos + (int)t);
+        for (size_t h = 0; h < (size_t)j->heads; h++) {
+            const float *x = j->x + t * j->row_stride + h * j->head_stride;
+            float *out = j->out + (t * (size_t)j->heads + h) * (size_t)j->d;
+            if (j->w)
+                j->ops->norm(x, j->w, j->d, j->eps, out);
+            else
+                memcpy(out, x, (size_t)j->d * sizeof(float));
+            j->ops->rope(out, turn.cosine, turn.sine, j->rope->n_rot / 2);
+        }
+    }
+}
+
+void cpu_norm_rope(struct backend *b, const float *x, size_t row_stride, size_t head_stride,
+                   const float *w, const struct rope *rope, int rows, int heads, int d, float eps,
+                   int pos, float *out)
+{
+    struct cpu_backend *c = cpu_of(b);
+    if (!rotary_fits(c, rope))
+        return;
+    struct norm_rope_job j = {&c->ops, x, row_stride, head_stride, w, rope, heads, d, pos, eps, out};
+    cpu_split(c, (size_t)rows, (double)rows * heads * d * 5, norm_rope_part, &j);
+}
+
+struct store_job {
+    const struct cpu_ops *ops;
+    const float *x;
+    int n;
+    char *to;
+    enum kv_type type;
+    _Atomic int bad;
+};
+
+static void store_part(void *ctx, size_t first, size_t end, int worker)
+{
+    struct store_job *j = ctx;
+    size_t n = (size_t)j->n, row_bytes = n * kv_type_bytes(j->type);
+    for (size_t t = first; t < end; t++) {
+        if (j->type == KV_F32)
+            memcpy(j->to + t * row_bytes, j->x + t * n, row_bytes);
+        else if (!j->ops->to_f16(j->x + t * n, j->n, (uint16_t *)(j->to + t * row_bytes)))
+            cpu_first_bad(&j->bad, (int)t);
+    }
+}
+
+void cpu_store(struct backend *b, const float *x, int rows, int n, void *cache, enum kv_type type,
+               int pos)
+{
+    struct cpu_backend *c = cpu_of(b);
+    char *to = (char *)cache + (size_t)pos * (size_t)n * kv_type_bytes(type);
+    struct store_job j = {&c->ops, x, n, to, type, INT_MAX};
+    cpu_split(c, (size_t)rows, (double)rows * n, store_part, &j);
+    if (j.bad != INT_MAX)
+        cpu_problem(c, "a value at position %d does not fit a half float of the cache", pos + j.bad);
+}
+
+struct attention_job {
+    struct cpu_backend *c;
+    const float *q;
+    const struct kv_cache *cache;
+    const struct block_choice *choice;
+    int rows, n_head, pos;
+    int together; /* query heads of one item; they share a kv head */
+    int pieces;   /* items of one kv head and row */
+    float *out;
+    _Atomic int bad;
+};
+
+/* Number of tokens that row t sees. */
+static int visible_tokens(const struct attention_job *j, int t)
+{
+    const struct block_choice *choice = j->choice;
+    int tokens = j->pos + t + 1;
+    return choice->ratio ? choice->counts[t] * choice->ratio + tokens % choice->ratio : tokens;
+}
+
+/* Their positions, ascending; NULL when they are 0, 1, 2 ... */
+static const int32_t *positions_of(const struct attention_job *j, int t, int32_t *list)
+{
+    const struct block_choice *choice = j->choice;
+    if (!choice->ratio)
+        return NULL;
+    int tokens = j->pos + t + 1, n = 0;
+    const int32_t *blocks = choice->blocks + (size_t)t * (size_t)choice->stride;
+    for (int b = 0; b < choice->counts[t]; b++)
+        for (int i = 0; i < choice->ratio; i++)
+            list[n++] = blocks[b] * choice->ratio + i;
+    for (int p = tokens - tokens % choice->ratio; p < tokens; p++)
+        list[n++] = p;
+    return list;
+}
+
+/* Heads h0 .. h0 + n - 1 of row t; they read kv head `kv`. */
+static void attend(struct attention_job *j, int t, int kv, int h0, int n, int worker)
+{
+    const struct cpu_ops *ops = &j->c->ops;
+    const struct kv_cache *cache = j->cache;
+    size_t d = (size_t)cache->d_head, row = (size_t)cache->n_kv * d;
+    size_t skip = (size_t)kv * d * kv_type_bytes(cache->type), ctx = (size_t)j->c->limits.ctx;
+    float *scores = cpu_worker_area(j->c, worker);
+    int32_t *list = (int32_t *)(scores + CPU_OPS_HEADS * ctx);
+    int count = visible_tokens(j, t);
+    const int32_t *index = positions_of(j, t, list);
+    size_t at = ((size_t)t * (size_t)j->n_head + (size_t)h0) * d;
+    ops->dot_rows[cache->type](j->q + at, d, n, (const char *)cache->k + skip, row, index, count,
+                               cache->d_head, scores, ctx);
+    float sums[CPU_OPS_HEADS];
+    for (int h = 0; h < n; h++) {
+        sums[h] = ops->softmax(scores + (size_t)h * ctx, count, sqrtf((float)cache->d_head));
+        if (!isfinite(sums[h]))
+            cpu_first_bad(&j->bad, t);
+    }
+    ops->weigh_rows[cache->type](scores, ctx, n, (const char *)cache->v + skip, row, index, count,
+                                 cache->d_head, j->out + at, d);
+    for (int h = 0; h < n; h++)
+        ops->divide(j->out + at + (size_t)h * d, sums[h], 1, cache->d_head);
+}
+
+/* Items: kv head, then row, then piece of the kv head's query heads, so that neighbours read the
+ * same keys. */
+static void attention_part(void *ctx, size_t first, size_t end, int worker)
+{
+    struct attention_job *j = ctx;
+    int group = j->n_head / j->cache->n_kv;
+    size_t pieces = (size_t)j->pieces, rows = (size_t)j->rows;
+    for (size_t i = first; i < end; i++) {
+        int piece = (int)(i % pieces), t = (int)(i / pieces % rows), kv = (int)(i / pieces / rows);
+        int h0 = piece * j->together, left = group - h0;
+        attend(j, t, kv, kv * group + h0, left < j->together ? left : j->together, worker);
+    }
+}
+
+void cpu_attention(struct backend *b, const float *q, const struct kv_cache *cache,
+                   const struct block_choice *choice, int rows, int n_head, int pos, float *out)
+{
+    struct cpu_backend *c = cpu_of(b);
+    struct attention_job j = {c, q, cache, choice, rows, n_head, pos, CPU_OPS_HEADS, 1, out, INT_MAX};
+    double tokens = 0;
+    for (int t = 0; t < rows; t++) {
+        int count = visible_tokens(&j, t);
+        tokens += count;
+        if (count > c->limits.ctx) {
+            cpu_problem(c, "attention over %d tokens, more than the %d reserved", count, c->limits.ctx);
+            return;
+        }
+    }
+    /* Heads share the reading of their keys, but not at the price of an idle thread. */
+    int group = n_head / cache->n_kv;
+    if (rows * cache->n_kv * ((group + 3) / 4) < 2 * c->threads)
+        j.together = 2;
+    if (rows * cache->n_kv * ((group + 1) / 2) < c->threads)
+        j.together = 1;
+    j.pieces = (group + j.together - 1) / j.together;
+    size_t items = (size_t)rows * (size_t)cache->n_kv * (size_t)j.pieces;
+    cpu_split(c, items, tokens * n_head * (2 * cache->d_head + 16), attention_part, &j);
+    if (j.bad != INT_MAX)
+        cpu_problem(c, "attention scores at position %d are not finite", pos + j.bad);
+}
+
+struct gate_job {
+    const struct cpu_ops *ops;
+    float *x;
+    const float *gate;
+    size_t row_stride, head_stride;
+    int heads, d;
+};
+
+static void gate_part(void *ctx, size_t first, size_t end, int worker)
+{
+    const struct gate_job *j = ctx;
+    size_t heads = (size_t)j->heads;
+    for (size_t i = first; i < end; i++) {
+        float *x = j->x + i * (size_t)j->d;
+        j->ops->mul_sigmoid(x, x, j->gate + i / heads * j->row_stride + i % heads * j->head_stride,
+                            j->d);
+    }
+}
+
+void cpu_gate(struct backend *b, float *x, const float *gate, size_t row_stride, size_t head_stride,
+              int rows, int heads, int d)
+{
+    struct cpu_backend *c = cpu_of(b);
+    struct gate_job j = {&c->ops, x, gate, row_stride, head_stride, heads, d};
+    cpu_split(c, (size_t)rows * (size_t)heads, (double)rows * heads * d * 8, gate_part, &j);
+}

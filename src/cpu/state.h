@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the CPU backend share: its state, its scratch, how work is split over threads,
+ * how a problem is recorded, and the operations that backend.c puts into the table. Private. */
+#ifndef STRATA_CPU_STATE_H
+#define STRATA_CPU_STATE_H
+
+#include <limits.h>
+#include <stdatomic.h>
+
+#include "backend/backend.h"
+#include "base/pool.h"
+#include "cpu/linear.h"
+#include "cpu/matmul.h"
+#include "cpu/ops.h"
+
+/* Output columns of a down product that a worker keeps at once, for all entries of a batch. */
+#define EXPERT_COLUMNS 64
+
+/* A part of an expert job that is in a batch (experts.c). */
+struct expert_task {
+    const struct expert_job *job;
+    int from, n; /* job->rows[from .. from + n - 1] */
+    int slot;    /* rounded rows of x start here */
+    int entry;   /* intermediate rows start here */
+};
+
+/* Scratch, all in one block. Laid out by scratch_layout in backend.c. */
+struct cpu_scratch {
+    /* One area a worker, used by one operation at a time: attention's scores [CPU_OPS_HEADS][ctx]
+     * and list of positions [ctx], or the tile of a down product [entries][EXPERT_COLUMNS]. */
+    float *worker;
+    size_t worker_floats;
+
+    float *index_scores; /* [threads][blocks] */
+
+    int entries;               /* (job, row) pairs of one batch of experts */
+    float *rows;               /* [entries][D] rows of x, gathered for float products */
+    float *gate, *up;          /* [entries][F] */
+    void *acts32, *acts256;    /* rounded rows of x, [entries][D] */
+    void *mid32, *mid256;      /* rounded rows of gate, [entries][F] */
+    int32_t *slot_rows;        /* [entries] the row of x in each slot */
+    struct expert_task *tasks; /* [entries] */
+};
+
+struct cpu_backend {
+    struct backend base; /* first: operations get a pointer to it */
+    struct pool *pool;
+    int threads;
+    struct cpu_ops ops;
+    struct cpu_matmul matmul;
+    struct cpu_linear_ctx linear;
+    bool reserved;
+    struct backend_limits limits;
+    struct cpu_scratch scratch;
+    void *scratch_memory;
+    size_t scratch_bytes;
+    struct err problem; /* the first since the last finish */
+};
+
+static inline struct cpu_backend *cpu_of(struct backend *b)
+{
+    return (struct cpu_backend *)b;
+}
+
+static inline float *cpu_worker_area(const struct cpu_backend *c, int worker)
+{
+    return c->scratch.worker + (size_t)worker * c->scratch.worker_floats;
+}
+
+/* Records a problem of the current layer, unless there is one. Only from the calling thread. */
+void cpu_problem(struct cpu_backend *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Does items first..end-1. */
+typedef void cpu_part_fn(void *ctx, size_t first, size_t end, int worker);
+
+/* Does items 0..items-1 in parts on all threads, or at once on the caller when `work`, the float
+ * operations of all items together, is so small that waking others costs more. */
+void cpu_split(struct cpu_backend *c, size_t items, double work, cpu_part_fn *fn, void *ctx);
+
+/* Lowers *first to `at`: the first item with a problem, whichever thread meets it. */
+static inline void cpu_first_bad(_Atomic int *first, int at)
+{
+    int seen = atomic_load_explicit(first, memory_order_relaxed);
+    while (at < seen && !atomic_compare_exchange_weak(first, &seen, at))
+        ;
+}
+
+/* The operations, with the contracts of backend/backend.h. */
+void cpu_embed(struct backend *b, const struct tensor *w, const int32_t *ids, int rows, float *out);
+void cpu_repeat(struct backend *b, const float *x, int rows, int n, int times, float *out);
+void cpu_add(struct backend *b, float *x, const float *y, size_t count);
+void cpu_linear_op(struct backend *b, const float *x, int rows, int n_in, const struct product *p,
+                   int n_products);
+void cpu_norm(struct backend *b, const float *x, const float *w, int w_groups, int count, int n,
+              float eps, float *out);
+void cpu_swiglu(struct backend *b, float *gate, const float *up, size_t count);
+void cpu_scale_rows(struct backend *b, float *x, const float *s, int rows, int n);
+void cpu_ple_gate(struct backend *b, const float *key, const float *query, int rows, int hc, int n,
+                  float *a);
+void cpu_ple_spread(struct backend *b, const float *a, const float *v, int rows, int hc, int n,
+                    float *u);
+
+void cpu_hc_low(struct backend *b, float *x, size_t count, int hc);
+void cpu_hc_mix(struct backend *b, const float *gate, const float *x, int rows, int hc, int n,
+                float *y);
+void cpu_hc_weights(struct backend *b, float *w, size_t count, int hc);
+void cpu_hc_write(struct backend *b, float *x, const float *y, const float *w, int rows, int hc,
+                  int n);
+
+void cpu_conv(struct backend *b, const float *in, const float *kernel, float *history, int rows,
+              int n, int taps, int dilation, float *out);
+void cpu_delta_norm(struct backend *b, float *x, size_t row_stride, int rows, int heads, int d,
+                    float eps, bool scale);
+void cpu_delta_gates(struct backend *b, float *alpha, float *beta, const float *a, const float *dt,
+                     int rows, int heads);
+void cpu_delta_scan(struct backend *b, const float *q, const float *k, const float *v,
+                    size_t row_stride, const float *g, const float *beta, int rows, int n_k, int n_v,
+                    int d, float *state, float *out);
+void cpu_gated_norm(struct backend *b, const float *x, const float *w, const float *z, int rows,
+                    int heads, int d, float eps, enum gate_kind kind, float *out);
+
+void cpu_norm_rope(struct backend *b, const float *x, size_t row_stride, size_t head_stride,
+                   const float *w, const struct rope *rope, int rows, int heads, int d, float eps,
+                   int pos, float *out);
+void cpu_store(struct backend *b, const float *x, int rows, int n, void *cache, enum kv_type type,
+               int pos);
+void cpu_attention(struct backend *b, const float *q, const struct kv_cache *cache,
+                   const struct block_choice *choice, int rows, int n_head, int pos, float *out);
+void cpu_gate(struct backend *b, float *x, const float *gate, size_t row_stride, size_t head_stride,
+              int rows, int heads, int d);
+
+void cpu_index_pool(struct backend *b, const void *raw, enum kv_type type, const float *w,
+                    const struct rope *rope, int first, int count, int ratio, int d, float eps,
+                    float *pooled);
+void cpu_index_choose(struct backend *b, const float *q, const float *pooled, int rows, int heads,
+                      int d, int pos, struct block_choice *choice, float *scores, int n_blocks);
+
+bool cpu_route(struct backend *b, const float *logits, int rows, int n, int k, bool renormalise,
+               int32_t *ids, float *weights, struct err *e);
+void cpu_experts(struct backend *b, const float *x, int n_embd, const struct expert_job *jobs,
+                 int n_jobs, int64_t *sum);
+void cpu_routed(struct backend *b, int64_t *sum, size_t count, float *out);
+
+#endif
