@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an architecture gives to model.c and state.c. One file per architecture implements it and
+ * holds the whole forward pass, top to bottom. */
+#ifndef STRATA_MODEL_ARCH_H
+#define STRATA_MODEL_ARCH_H
+
+#include "base/carve.h"
+#include "model/state.h"
+#include "model/weights.h"
+
+struct model {
+    const struct arch *arch;
+    const struct gguf_file *file;
+    struct model_info info;
+    struct weights weights;
+    struct backend *backend; /* after model_load */
+    void *net;               /* the architecture's own: hyper-parameters, weights, scratch */
+
+    /* Working memory, after model_scratch_alloc. */
+    int band, tile;
+    void *device, *host;     /* backend block, host block */
+    size_t device_bytes, host_bytes;
+};
+
+/* Lists the items of a state: counts them, or makes them. */
+struct state_builder {
+    struct carve carve;
+    struct model_state *state; /* NULL: only count */
+    int items;
+    size_t fixed_bytes; /* of the items that go into a snapshot */
+    int ctx;
+    enum kv_type kv;
+};
+
+/* Adds an item `LAYER.NAME`; dims (ended by 0) are those of one unit. Returns its address. */
+void *state_add(struct state_builder *b, int layer, const char *name, enum state_element element,
+                int tokens_per_unit /* 0: one unit, not per token */, bool derived, ...);
+
+struct arch {
+    const char *name;
+    /* Reads hyper-parameters, asks m->weights for tensors, fills m->info and m->net. */
+    bool (*open)(struct model *m, struct err *e);
+    void (*close)(struct model *m);
+    void (*experts)(const struct model *m, int layer, struct model_experts *out);
+    void (*row_table)(const struct model *m, struct model_row_table *out);
+    void (*limits)(const struct model *m, struct backend_limits *out); /* n_in, widths, blocks of ctx */
+    /* Cuts the scratch of bands and tiles; counts while the blocks are NULL. */
+    void (*scratch)(struct model *m, int band, int tile, struct carve *device, struct carve *host);
+    void (*list_state)(const struct model *m, struct state_builder *b);
+    bool (*restored)(struct model *m, struct model_state *s, struct err *e);
+    bool (*forward)(struct model *m, struct model_state *s, const struct batch *batch,
+                    const struct expert_source *experts, const struct row_source *rows,
+                    struct err *e);
+};
+
+extern const struct arch arch_qwen4exp;
+
+#endif

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "model/arch.h"
+
+static const struct arch *const archs[] = {&arch_qwen4exp};
+#define ARCHS (sizeof archs / sizeof *archs)
+
+static const struct arch *find_arch(const struct gguf_file *g, struct err *e)
+{
+    const char *path = gguf_part_path(g, 0);
+    char *type = NULL, *name = NULL, shown[128], known[256] = "";
+    size_t bytes = 0;
+    const struct arch *found = NULL;
+    if (!gguf_get_text(g, "general.type", false, &type, &bytes, e))
+        return NULL;
+    if (type && strcmp(type, "model")) {
+        err_set(e, ERR_UNSUPPORTED, "%s: key \"general.type\": \"%s\" cannot be run, only \"model\" can",
+                path, err_escape(shown, sizeof shown, type, bytes));
+        mem_free(type);
+        return NULL;
+    }
+    mem_free(type);
+    if (!gguf_get_text(g, "general.architecture", true, &name, &bytes, e))
+        return NULL;
+    for (size_t i = 0; i < ARCHS; i++) {
+        if (!strcmp(name, archs[i]->name))
+            found = archs[i];
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
+                 archs[i]->name);
+    }
+    if (!found)
+        err_set(e, ERR_UNSUPPORTED,
+                "%s: key \"general.architecture\": \"%s\" is not supported (known: %s)", path,
+                err_escape(shown, sizeof shown, name, bytes), known);
+    mem_free(name);
+    return found;
+}
+
+/* Bytes of all routed experts, and that records are not larger than memory can be. */
+static void add_up_experts(struct model *m)
+{
+    for (int i = 0; i < m->info.layers; i++) {
+        struct model_experts x;
+        model_experts_of_layer(m, i, &x);
+        for (int p = 0; p < x.parts; p++)
+            m->info.expert_bytes += x.tensor[p]->bytes;
+    }
+}
+
+struct model *model_open(const struct gguf_file *g, struct err *e)
+{
+    const struct arch *arch = find_arch(g, e);
+    struct model *m = arch ? mem_alloc(sizeof *m, "model", e) : NULL;
+    if (!m)
+        return NULL;
+    m->arch = arch;
+    m->file = g;
+    m->info.arch = arch->name;
+    weights_init(&m->weights, g);
+    if (!arch->open(m, e)) {
+        model_free(m);
+        return NULL;
+    }
+    m->info.trunk_bytes = m->weights.block_bytes;
+    add_up_experts(m);
+    return m;
+}
+
+void model_free(struct model *m)
+{
+    if (!m)
+        return;
+    if (m->device)
+        m->backend->release(m->backend, m->device, m->device_bytes);
+    mem_unmap(m->host, m->host_bytes);
+    m->arch->close(m);
+    weights_free(&m->weights);
+    mem_free(m);
+}
+
+const struct model_info *model_info(const struct model *m)
+{
+    return &m->info;
+}
+
+void model_experts_of_layer(const struct model *m, int layer, struct model_experts *out)
+{
+    m->arch->experts(m, layer, out);
+}
+
+void model_row_table(const struct model *m, struct model_row_table *out)
+{
+    m->arch->row_table(m, out);
+}
+
+bool model_load(struct model *m, struct backend *b, model_progress *progress, void *ctx,
+                struct err *e)
+{
+    m->backend = b;
+    return weights_load(&m->weights, b, progress, ctx, e);
+}
+
+size_t model_scratch_bytes(const struct model *m, int band, int tile, int ctx)
+{
+    /* Counting writes only NULL pointers into the scratch of the network. */
+    struct carve device = {0}, host = {0};
+    m->arch->scratch((struct model *)m, band, tile, &device, &host);
+    size_t all;
+    if (device.overflow || host.overflow || !mem_add(device.used, host.used, &all))
+        return SIZE_MAX;
+    return all;
+}
+
+void model_backend_limits(const struct model *m, int band, int tile, int ctx,
+                          struct backend_limits *out)
+{
+    *out = (struct backend_limits){.rows = tile, .expert_rows = band, .embd = m->info.embd, .ctx = ctx};
+    m->arch->limits(m, out);
+}
+
+bool model_scratch_alloc(struct model *m, int band, int tile, int ctx, struct err *e)
+{
+    struct carve device = {0}, host = {0};
+    m->arch->scratch(m, band, tile, &device, &host);
+    if (device.overflow || host.overflow)
+        return err_set(e, ERR_MEMORY, "band %d, tile %d: the working memory overflows", band, tile);
+    m->device_bytes = device.used;
+    m->host_bytes = host.used;
+    m->device = m->backend->alloc(m->backend, m->device_bytes, "working memory", e);
+    m->host = m->device ? mem_map(m->host_bytes, "working memory", e) : NULL;
+    if (!m->host)
+        return false;
+    device = (struct carve){.base = m->device};
+    host = (struct carve){.base = m->host};
+    m->arch->scratch(m, band, tile, &device, &host);
+    m->band = band;
+    m->tile = tile;
+    return true;
+}
+
+bool model_forward(struct model *m, struct model_state *s, const struct batch *batch,
+                   const struct expert_source *experts, const struct row_source *rows,
+                   struct err *e)
+{
+    if (batch->rows < 1 || batch->rows > m->band)
+        return err_set(e, ERR_USAGE, "%d rows, the working memory has room for 1 to %d", batch->rows,
+                       m->band);
+    if (batch->rows > s->ctx - s->position)
+        return err_set(e, ERR_USAGE, "%d more tokens after %d do not fit into a context of %d",
+                       batch->rows, s->position, s->ctx);
+    for (int i = 0; i < batch->rows; i++)
+        if (batch->ids[i] < 0 || batch->ids[i] >= m->info.vocab)
+            return err_set(e, ERR_USAGE, "token id %d at %d is not in 0..%d", batch->ids[i],
+                           s->position + i, m->info.vocab - 1);
+    memcpy(s->ids + s->position, batch->ids, (size_t)batch->rows * sizeof *s->ids);
+    if (!m->arch->forward(m, s, batch, experts, rows, e))
+        return false;
+    s->position += batch->rows;
+    return true;
+}

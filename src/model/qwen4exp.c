@@ -1,0 +1,636 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Qwen3.8-Flash-Next, architecture `qwen4exp`: hyper-parameters, weights and forward pass, in the
+ * order of the model's specification (section numbers are those of qwen4exp.md). */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/tensor_type.h"
+#include "model/arch.h"
+#include "model/delta_net.h"
+#include "model/dump.h"
+#include "model/hparams.h"
+#include "model/hyper.h"
+#include "model/mixture.h"
+#include "model/ngram.h"
+#include "model/sparse_attn.h"
+
+struct layer {
+    bool recurrent;  /* delta net, else attention */
+    bool has_ngram;
+    struct hyper_weights hc_attn, hc_ffn;
+    struct delta_net_weights delta;
+    struct sparse_attn_params attn; /* ratio differs between layers */
+    struct sparse_attn_weights attn_weights;
+    struct mixture_weights moe;
+};
+
+struct scratch {
+    /* of a band */
+    float *x;      /* [band][hc][D] the residual streams */
+    float *inject; /* [band][hc] write weights of the experts' hyper-connection */
+    uint64_t *table_rows; /* host [band][heads] */
+    /* of a tile */
+    float *y, *out;       /* [tile][D] input and output of a mixer */
+    float *mixer_inject;  /* [tile][hc] */
+    float *embedding;     /* [tile][D] */
+    float *logits;        /* [tile][V] */
+    float *host_logits;   /* host [tile][V] */
+    struct hyper_scratch hyper;
+    struct delta_net_scratch delta;
+    struct sparse_attn_scratch attn;
+    struct mixture_scratch moe;
+    struct ngram_scratch ngram;
+};
+
+struct net {
+    int vocab, n_layer;
+    struct hyper_params hyper;
+    struct delta_net_params delta;
+    struct sparse_attn_params attn;
+    struct mixture_params moe;
+    struct ngram_params ngram;
+    int ngram_layer; /* -1: none */
+    float *inv_freq; /* host [n_rot / 2] */
+
+    struct tensor token_embd, output;
+    bool tied; /* the head is the token embedding */
+    struct hyper_weights output_hc;
+    struct ngram_weights ngram_weights;
+    struct layer *layer; /* [n_layer] */
+    struct scratch scratch;
+};
+
+/* ---- 1.1 hyper-parameters ------------------------------------------------------------------- */
+
+static bool read_rope(struct hparams *h, struct net *n)
+{
+    int n_rot = hparam_int(h, "rope.dimension_count", 2, n->attn.d_head);
+    float base = hparam_positive(h, "rope.freq_base");
+    if (n_rot % 2)
+        return hparam_refuse(h, "rope.dimension_count", "%d is odd", n_rot);
+    if (hparam_has(h, "rope.scaling.type")) {
+        char *type = NULL, key[] = "qwen4exp.rope.scaling.type";
+        bool none = gguf_get_text(h->file, key, true, &type, NULL, h->e) && !strcmp(type, "none");
+        mem_free(type);
+        if (!none)
+            return hparam_refuse(h, "rope.scaling.type", "scaled positions are not supported");
+    }
+    if (hparam_has(h, "rope.dimension_sections")) {
+        int sections[4], all = 0;
+        hparam_ints(h, "rope.dimension_sections", 4, 0, HPARAM_SIZE_MOST, sections);
+        for (int i = 0; i < 3; i++)
+            all += sections[i];
+        if (h->e->code == ERR_NONE && all != n_rot / 2)
+            return hparam_refuse(h, "rope.dimension_sections",
+                                 "the sections cover %d of %d pairs: such a model is not supported", all,
+                                 n_rot / 2);
+    }
+    n->inv_freq = mem_alloc_array((size_t)n_rot / 2, sizeof *n->inv_freq, "rope table", h->e);
+    if (!n->inv_freq)
+        return false;
+    for (int i = 0; i < n_rot / 2; i++) /* in double, rounded once (section 4) */
+        n->inv_freq[i] = (float)pow((double)base, -2.0 * i / n_rot);
+    n->attn.rope = (struct rope){.n_rot = n_rot, .mscale = 1, .inv_freq = n->inv_freq};
+    return true;
+}
+
+static bool read_ngram(struct hparams *h, struct net *n)
+{
+    n->ngram_layer = -1;
+    int layers = hparam_count(h, "ple.layers");
+    if (!layers)
+        return true;
+    if (layers > 1)
+        return hparam_refuse(h, "ple.layers", "%d layers, only one is supported", layers);
+    hparam_ints(h, "ple.layers", 1, 0, n->n_layer - 1, &n->ngram_layer);
+    struct ngram_params *p = &n->ngram;
+    p->embd = n->hyper.embd;
+    p->hc = n->hyper.hc;
+    p->eps = n->hyper.eps;
+    p->longest = hparam_int(h, "ple.ngram_size", 2, NGRAM_LONGEST);
+    p->heads_each = hparam_int(h, "ple.heads_per_ngram", 1, NGRAM_HEADS_MOST);
+    p->row_values = hparam_int(h, "embedding_length_per_layer_input", 1, HPARAM_SIZE_MOST);
+    p->taps = hparam_int(h, "ple.conv_kernel", 1, 64);
+    p->eos = hparam_int(h, "ple.eos_token_id", 0, INT32_MAX);
+    int heads = ngram_heads(p);
+    if (heads > NGRAM_HEADS_MOST || (int64_t)heads * p->row_values != p->embd)
+        return hparam_refuse(h, "ple.heads_per_ngram", "%d heads of %d values are not %d", heads,
+                             p->row_values, p->embd);
+    hparam_u64s(h, "ple.layer_multipliers", p->longest, p->multiplier);
+    hparam_u64s(h, "ple.head_vocab_sizes", heads, p->size);
+    hparam_u64s(h, "ple.head_offsets", heads, p->offset);
+    for (int i = 0; i < heads; i++)
+        if (!p->size[i])
+            return hparam_refuse(h, "ple.head_vocab_sizes", "head %d has no rows", i);
+    return true;
+}
+
+static bool read_layer_kinds(struct hparams *h, struct net *n, int n_all)
+{
+    int *ratio = mem_alloc_array((size_t)n_all, sizeof *ratio, "layers", h->e);
+    int *recurrent = mem_alloc_array((size_t)n_all, sizeof *recurrent, "layers", h->e);
+    bool given = hparam_has(h, "attention.recurrent_layers");
+    bool ok = ratio && recurrent;
+    if (ok && hparam_has(h, "attention.compress_ratios"))
+        hparam_ints(h, "attention.compress_ratios", n_all, 0, 1 << 16, ratio);
+    if (ok && given)
+        hparam_ints(h, "attention.recurrent_layers", n_all, 0, 1, recurrent);
+    int interval = given ? 1 : hparam_int_or(h, "full_attention_interval", 1, HPARAM_LAYERS_MOST, 4);
+    for (int i = 0; ok && i < n->n_layer; i++) {
+        struct layer *l = &n->layer[i];
+        l->recurrent = given ? recurrent[i] != 0 : (i + 1) % interval != 0;
+        l->has_ngram = i == n->ngram_layer;
+        l->attn = n->attn;
+        l->attn.ratio = l->recurrent ? 0 : ratio[i];
+        if (l->attn.ratio && (n->attn.budget < l->attn.ratio || n->attn.budget % l->attn.ratio))
+            ok = hparam_refuse(h, "attention.indexer.top_k",
+                               "%d is not a multiple of layer %d's block of %d tokens", n->attn.budget,
+                               i, l->attn.ratio);
+    }
+    mem_free(ratio);
+    mem_free(recurrent);
+    return ok && h->e->code == ERR_NONE;
+}
+
+static bool read_hparams(struct model *m, struct net *n, struct err *e)
+{
+    struct hparams h = {.file = m->file, .arch = "qwen4exp", .e = e};
+    const int64_t most = HPARAM_SIZE_MOST;
+    int n_all = hparam_int(&h, "block_count", 1, HPARAM_LAYERS_MOST);
+    n->n_layer = n_all - hparam_int_or(&h, "nextn_predict_layers", 0, n_all - 1, 0);
+    int embd = hparam_int(&h, "embedding_length", 1, 1 << 20);
+    float eps = hparam_positive(&h, "attention.layer_norm_rms_epsilon");
+    m->info.context = hparam_int(&h, "context_length", 1, INT32_MAX);
+
+    n->hyper = (struct hyper_params){.hc = hparam_int(&h, "hyper_connection.count", 2, 64),
+                                     .rank = hparam_int(&h, "hyper_connection.low_rank", 1, most),
+                                     .embd = embd, .eps = eps};
+    n->delta = (struct delta_net_params){.embd = embd, .eps = eps, .gate = GATE_SIGMOID,
+                                         .taps = hparam_int(&h, "ssm.conv_kernel", 1, 64),
+                                         .d = hparam_int(&h, "ssm.state_size", 1, 4096),
+                                         .n_k = hparam_int(&h, "ssm.group_count", 1, 4096),
+                                         .n_v = hparam_int(&h, "ssm.time_step_rank", 1, 4096)};
+    int inner = hparam_int(&h, "ssm.inner_size", 1, most);
+    if (inner != n->delta.n_v * n->delta.d)
+        return hparam_refuse(&h, "ssm.inner_size", "%d is not %d heads of %d", inner, n->delta.n_v,
+                             n->delta.d);
+    n->moe = (struct mixture_params){
+        .embd = embd, .renormalise = true,
+        .experts = hparam_int(&h, "expert_count", 1, 1 << 16),
+        .used = hparam_int(&h, "expert_used_count", 1, 1024),
+        .width = hparam_int(&h, "expert_feed_forward_length", 1, 1 << 20),
+        .shared_width = hparam_int(&h, "expert_shared_feed_forward_length", 1, 1 << 20)};
+    if (n->moe.used > n->moe.experts)
+        return hparam_refuse(&h, "expert_used_count", "%d of %d experts", n->moe.used, n->moe.experts);
+    n->attn = (struct sparse_attn_params){
+        .embd = embd, .eps = eps,
+        .n_head = hparam_int(&h, "attention.head_count", 1, 4096),
+        .d_head = hparam_int(&h, "attention.key_length", 1, 4096),
+        .index_heads = hparam_int(&h, "attention.indexer.head_count", 1, 4096),
+        .index_d = hparam_int(&h, "attention.indexer.key_length", 1, 4096),
+        .budget = hparam_int(&h, "attention.indexer.top_k", 1, most)};
+    int value = hparam_int_or(&h, "attention.value_length", 1, 4096, n->attn.d_head);
+    if (value != n->attn.d_head)
+        return hparam_refuse(&h, "attention.value_length", "%d differs from key_length %d", value,
+                             n->attn.d_head);
+    int *n_kv = mem_alloc_array((size_t)n_all, sizeof *n_kv, "layers", e);
+    n->layer = mem_alloc_array((size_t)n->n_layer, sizeof *n->layer, "layers", e);
+    if (!n_kv || !n->layer) {
+        mem_free(n_kv);
+        return false;
+    }
+    hparam_ints(&h, "attention.head_count_kv", n_all, 0, 4096, n_kv);
+    for (int i = 0; i < n_all; i++) /* delta net layers may say 0 */
+        n->attn.n_kv = n_kv[i] > n->attn.n_kv ? n_kv[i] : n->attn.n_kv;
+    mem_free(n_kv);
+    if (e->code == ERR_NONE && (!n->attn.n_kv || n->attn.n_head % n->attn.n_kv))
+        return hparam_refuse(&h, "attention.head_count", "%d heads do not share %d key heads evenly",
+                             n->attn.n_head, n->attn.n_kv);
+    if (e->code != ERR_NONE || !read_rope(&h, n) || !read_ngram(&h, n) ||
+        !read_layer_kinds(&h, n, n_all))
+        return false;
+    bool indexed = false;
+    for (int i = 0; i < n->n_layer; i++)
+        indexed |= n->layer[i].attn.ratio > 0;
+    if (indexed && n->attn.index_d < n->attn.rope.n_rot)
+        return hparam_refuse(&h, "attention.indexer.key_length", "%d is less than the %d rotated values",
+                             n->attn.index_d, n->attn.rope.n_rot);
+    return e->code == ERR_NONE;
+}
+
+/* ---- 1.2 tensors ---------------------------------------------------------------------------- */
+
+static bool bind_layer(struct weights *w, struct net *n, int i, struct err *e)
+{
+    struct layer *l = &n->layer[i];
+    char prefix[32];
+    snprintf(prefix, sizeof prefix, "blk.%d.hc_attn", i);
+    if (!hyper_bind(w, &l->hc_attn, &n->hyper, true, prefix, e))
+        return false;
+    snprintf(prefix, sizeof prefix, "blk.%d.hc_ffn", i);
+    return hyper_bind(w, &l->hc_ffn, &n->hyper, true, prefix, e) &&
+           (l->recurrent ? delta_net_bind(w, &l->delta, &n->delta, i, e)
+                         : sparse_attn_bind(w, &l->attn_weights, &l->attn, i, e)) &&
+           mixture_bind(w, &l->moe, &n->moe, i, e) &&
+           (!l->has_ngram || ngram_bind(w, &n->ngram_weights, &n->ngram, i, e));
+}
+
+static bool open_net(struct model *m, struct err *e)
+{
+    struct net *n = m->net = mem_alloc(sizeof *n, "network", e);
+    if (!n || !read_hparams(m, n, e))
+        return false;
+    struct weights *w = &m->weights;
+    const struct gguf_tensor *table = gguf_tensor_find(m->file, "token_embd.weight");
+    if (table && (table->ne[1] < 1 || table->ne[1] > HPARAM_SIZE_MOST))
+        return err_set(e, ERR_FORMAT, "%s: tensor \"token_embd.weight\": %llu rows are no vocabulary",
+                       gguf_part_path(m->file, 0), (unsigned long long)table->ne[1]);
+    n->vocab = table ? (int)table->ne[1] : 1;
+    n->tied = !weights_has(w, "output.weight");
+    if (!weights_matrix(w, &n->token_embd, n->hyper.embd, n->vocab, e, "token_embd.weight") ||
+        (!n->tied && !weights_matrix(w, &n->output, n->hyper.embd, n->vocab, e, "output.weight")) ||
+        !hyper_bind(w, &n->output_hc, &n->hyper, false, "output_hc", e))
+        return false;
+    for (int i = 0; i < n->n_layer; i++)
+        if (!bind_layer(w, n, i, e))
+            return false;
+    m->info.layers = n->n_layer;
+    m->info.embd = n->hyper.embd;
+    m->info.vocab = n->vocab;
+    m->info.experts = n->moe.experts;
+    m->info.experts_used = n->moe.used;
+    return true;
+}
+
+static void close_net(struct model *m)
+{
+    struct net *n = m->net;
+    if (!n)
+        return;
+    for (int i = 0; n->layer && i < n->n_layer; i++)
+        mixture_free(&n->layer[i].moe);
+    mem_free(n->layer);
+    mem_free(n->inv_freq);
+    mem_free(n);
+}
+
+static void experts_of(const struct model *m, int layer, struct model_experts *out)
+{
+    const struct net *n = m->net;
+    mixture_describe(&n->layer[layer].moe, out);
+}
+
+static void row_table(const struct model *m, struct model_row_table *out)
+{
+    const struct net *n = m->net;
+    *out = (struct model_row_table){0};
+    if (n->ngram_layer < 0)
+        return;
+    const struct gguf_tensor *t = n->ngram_weights.table;
+    *out = (struct model_row_table){.tensor = t, .rows = t->ne[1],
+                                    .row_bytes = (size_t)(t->bytes / t->ne[1]),
+                                    .rows_per_token = ngram_heads(&n->ngram)};
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+static int larger(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+static void limits(const struct model *m, struct backend_limits *out)
+{
+    const struct net *n = m->net;
+    int n_in = larger(n->hyper.hc * n->hyper.embd, n->hyper.rank);
+    n_in = larger(n_in, n->delta.n_v * n->delta.d);
+    n_in = larger(n_in, n->attn.n_head * n->attn.d_head);
+    n_in = larger(n_in, larger(n->moe.width, n->moe.shared_width));
+    out->n_in = n_in;
+    out->expert_width = n->moe.width;
+    for (int i = 0; i < n->n_layer; i++)
+        if (n->layer[i].attn.ratio)
+            out->blocks = larger(out->blocks, out->ctx / n->layer[i].attn.ratio + 1);
+}
+
+static void carve_scratch(struct model *m, int band, int tile, struct carve *device,
+                          struct carve *host)
+{
+    struct net *n = m->net;
+    struct scratch *s = &n->scratch;
+    const size_t f = sizeof(float), rows = (size_t)tile, d = (size_t)n->hyper.embd;
+    const size_t hc = (size_t)n->hyper.hc, heads = (size_t)n->delta.n_v, head = (size_t)n->delta.d;
+    s->x = carve(device, (size_t)band * hc * d, f);
+    s->inject = carve(device, (size_t)band * hc, f);
+    s->y = carve(device, rows * d, f);
+    s->out = carve(device, rows * d, f);
+    s->mixer_inject = carve(device, rows * hc, f);
+    s->embedding = carve(device, rows * d, f);
+    s->logits = carve(device, rows * (size_t)n->vocab, f);
+    s->host_logits = carve(host, rows * (size_t)n->vocab, f);
+    s->hyper.normed = carve(device, rows * hc * d, f);
+    s->hyper.gate = carve(device, rows * hc * d, f);
+    s->hyper.low = carve(device, rows * (size_t)n->hyper.rank, f);
+
+    size_t channels = (size_t)delta_net_channels(&n->delta);
+    s->delta.qkv = carve(device, rows * channels, f);
+    s->delta.conv = carve(device, rows * channels, f);
+    s->delta.z = carve(device, rows * heads * head, f);
+    s->delta.core = carve(device, rows * heads * head, f);
+    s->delta.g = carve(device, rows * heads, f);
+    s->delta.beta = carve(device, rows * heads, f);
+
+    size_t wide = (size_t)n->attn.n_head * (size_t)n->attn.d_head;
+    size_t narrow = (size_t)n->attn.n_kv * (size_t)n->attn.d_head;
+    size_t index = (size_t)n->attn.index_heads * (size_t)n->attn.index_d, chosen = 0;
+    for (int i = 0; i < n->n_layer; i++)
+        if (n->layer[i].attn.ratio)
+            chosen = (size_t)larger((int)chosen, n->attn.budget / n->layer[i].attn.ratio);
+    s->attn.q_gate = carve(device, rows * 2 * wide, f);
+    s->attn.q = carve(device, rows * wide, f);
+    s->attn.core = carve(device, rows * wide, f);
+    s->attn.k = carve(device, rows * narrow, f);
+    s->attn.v = carve(device, rows * narrow, f);
+    s->attn.index_q = carve(device, rows * index, f);
+    s->attn.index_q_raw = carve(device, rows * index, f);
+    s->attn.index_k = carve(device, rows * (size_t)n->attn.index_d, f);
+    s->attn.blocks = carve(device, rows * chosen, sizeof(int32_t));
+    s->attn.counts = carve(device, rows, sizeof(int32_t));
+
+    mixture_carve(&s->moe, &n->moe, band, tile, device, host);
+    if (n->ngram_layer < 0)
+        return;
+    size_t table_heads = (size_t)ngram_heads(&n->ngram);
+    struct model_row_table table;
+    row_table(m, &table);
+    s->table_rows = carve(host, (size_t)band * table_heads, sizeof *s->table_rows);
+    s->ngram.numbers = carve(host, rows * table_heads, sizeof *s->ngram.numbers);
+    s->ngram.rows_bytes = carve(device, rows * table_heads, table.row_bytes);
+    s->ngram.embedding = carve(device, rows * d, f);
+    s->ngram.key = carve(device, rows * hc * d, f);
+    s->ngram.query = carve(device, rows * hc * d, f);
+    s->ngram.value = carve(device, rows * d, f);
+    s->ngram.gate = carve(device, rows * hc, f);
+    s->ngram.spread = carve(device, rows * hc * d, f);
+    s->ngram.normed = carve(device, rows * hc * d, f);
+    for (size_t i = 0; s->ngram.numbers && i < rows * table_heads; i++)
+        s->ngram.numbers[i] = (int32_t)i;
+}
+
+/* Section 5: what a session keeps. */
+static void list_state(const struct model *m, struct state_builder *b)
+{
+    const struct net *n = m->net;
+    enum state_element kv = b->kv == KV_F16 ? STATE_F16 : STATE_F32;
+    for (int i = 0; i < n->n_layer; i++) {
+        const struct layer *l = &n->layer[i];
+        struct layer_state ls = {0};
+        if (l->recurrent) {
+            if (n->delta.taps > 1)
+                ls.conv = state_add(b, i, "conv", STATE_F32, 0, false, n->delta.taps - 1,
+                                    delta_net_channels(&n->delta), 0);
+            ls.delta = state_add(b, i, "delta", STATE_F32, 0, false, n->delta.n_v, n->delta.d,
+                                 n->delta.d, 0);
+        } else {
+            ls.kv = (struct kv_cache){.type = b->kv, .n_kv = n->attn.n_kv, .d_head = n->attn.d_head};
+            ls.kv.k = state_add(b, i, "k", kv, 1, false, n->attn.n_kv, n->attn.d_head, 0);
+            ls.kv.v = state_add(b, i, "v", kv, 1, false, n->attn.n_kv, n->attn.d_head, 0);
+        }
+        if (l->attn.ratio) {
+            ls.index_raw = state_add(b, i, "index_k", kv, 1, false, n->attn.index_d, 0);
+            ls.index_pool = state_add(b, i, "index_pool", STATE_F32, l->attn.ratio, true,
+                                      n->attn.index_d, 0);
+        }
+        if (l->has_ngram && n->ngram.taps > 1)
+            ls.ngram_conv = state_add(b, i, "ngram_conv", STATE_F32, 0, false,
+                                      (n->ngram.taps - 1) * n->ngram.longest,
+                                      n->hyper.hc * n->hyper.embd, 0);
+        if (b->state)
+            b->state->layer[i] = ls;
+    }
+}
+
+/* The pooled index keys of complete blocks come from the raw ones. */
+static bool restored(struct model *m, struct model_state *s, struct err *e)
+{
+    const struct net *n = m->net;
+    struct backend *b = m->backend;
+    for (int i = 0; i < n->n_layer; i++) {
+        const struct layer *l = &n->layer[i];
+        int blocks = l->attn.ratio ? s->position / l->attn.ratio : 0;
+        if (blocks)
+            b->index_pool(b, s->layer[i].index_raw, s->kv, l->attn_weights.index_k_norm,
+                          &l->attn.rope, 0, blocks, l->attn.ratio, n->attn.index_d, n->attn.eps,
+                          s->layer[i].index_pool);
+    }
+    return b->finish(b, e);
+}
+
+/* ---- 2 the forward pass --------------------------------------------------------------------- */
+
+struct pass {
+    struct model *m;
+    struct net *n;
+    struct backend *b;
+    struct model_state *s;
+    const struct batch *batch;
+    const struct row_source *rows;
+    const char *table_bytes; /* host: the n-gram rows of the band, once they are there */
+    struct err *e;
+};
+
+static float *stream_rows_of(const struct pass *p, int first)
+{
+    return p->n->scratch.x + (size_t)first * (size_t)p->n->hyper.hc * (size_t)p->n->hyper.embd;
+}
+
+/* Residual of rows first..first+rows-1 through n-gram part and mixer of layer i, up to the routing. */
+static bool mix(struct pass *p, int i, int first, int rows)
+{
+    struct net *n = p->n;
+    struct layer *l = &n->layer[i];
+    struct scratch *t = &n->scratch;
+    struct backend *b = p->b;
+    const struct batch *batch = p->batch;
+    int hc = n->hyper.hc, d = n->hyper.embd, pos = p->s->position + first;
+    struct layer_state *s = &p->s->layer[i];
+    float *x = stream_rows_of(p, first);
+    float *inject = t->inject + (size_t)first * (size_t)hc;
+    float *ffn_in = t->moe.in + (size_t)first * (size_t)d;
+
+    dump_rows(batch, b, i, "in", x, rows, hc, d, 0);
+    if (l->has_ngram) { /* 2.4 */
+        struct model_row_table table;
+        row_table(p->m, &table);
+        size_t at = (size_t)first * (size_t)table.rows_per_token * table.row_bytes;
+        if (!ngram_add(b, &n->ngram, &n->ngram_weights, s, x, rows, p->table_bytes + at, &t->ngram,
+                       batch, i, p->e))
+            return false;
+    }
+    hyper_read(b, &n->hyper, &l->hc_attn, x, rows, &t->hyper, t->y, t->mixer_inject); /* 2.3 */
+    dump_rows(batch, b, i, "attn_in", t->y, rows, d, 0);
+    dump_rows(batch, b, i, "attn_inject", t->mixer_inject, rows, hc, 0);
+    if (l->recurrent) /* 2.5 */
+        delta_net(b, &n->delta, &l->delta, s, t->y, rows, &t->delta, batch, i, t->out);
+    else /* 2.6 */
+        sparse_attn(b, &l->attn, &l->attn_weights, s, t->y, rows, pos, &t->attn, batch, i, t->out);
+    dump_rows(batch, b, i, "attn_out", t->out, rows, d, 0);
+    b->hc_write(b, x, t->out, t->mixer_inject, rows, hc, d);
+    dump_rows(batch, b, i, "mid", x, rows, hc, d, 0);
+    hyper_read(b, &n->hyper, &l->hc_ffn, x, rows, &t->hyper, ffn_in, inject);
+    dump_rows(batch, b, i, "ffn_in", ffn_in, rows, d, 0);
+    dump_rows(batch, b, i, "ffn_inject", inject, rows, hc, 0);
+    return mixture_route(b, &n->moe, &l->moe, &t->moe, first, rows, batch, i, p->e);
+}
+
+/* The experts' result of rows first.. is written to the streams. */
+static void write_back(struct pass *p, int i, int first, int rows)
+{
+    struct net *n = p->n;
+    struct scratch *t = &n->scratch;
+    mixture_result(p->b, &n->moe, &t->moe, first, rows, p->batch, i, t->out);
+    dump_rows(p->batch, p->b, i, "ffn_out", t->out, rows, n->hyper.embd, 0);
+    p->b->hc_write(p->b, stream_rows_of(p, first), t->out,
+                   t->inject + (size_t)first * (size_t)n->hyper.hc, rows, n->hyper.hc, n->hyper.embd);
+}
+
+/* The delta net's state after the band, as S [n_v][key][value] (fixtures). */
+static void dump_delta_state(struct pass *p, int i)
+{
+    const struct delta_net_params *q = &p->n->delta;
+    size_t d = (size_t)q->d, count = (size_t)q->n_v * d * d;
+    float *ours = mem_alloc_array(2 * count, sizeof *ours, "dump", NULL), *turned = ours + count;
+    if (ours && p->b->read(p->b, ours, p->s->layer[i].delta, count * sizeof *ours, NULL)) {
+        for (size_t at = 0; at < count; at++) {
+            size_t h = at / (d * d), v = at / d % d, k = at % d;
+            turned[(h * d + k) * d + v] = ours[at];
+        }
+        dump_put(p->batch, i, "gdn_state", DUMP_F32, turned, 0, 3, (int[]){q->n_v, q->d, q->d});
+    }
+    mem_free(ours);
+}
+
+static bool run_layer(struct pass *p, int i, const struct expert_source *experts)
+{
+    struct net *n = p->n;
+    int rows = p->batch->rows, tile = p->m->tile;
+    p->b->layer = i;
+    if (n->layer[i].has_ngram) {
+        const void *bytes = NULL;
+        if (!p->rows->wait(p->rows->ctx, &bytes, p->e))
+            return false;
+        p->table_bytes = bytes;
+    }
+    for (int at = 0; at < rows; at += tile)
+        if (!mix(p, i, at, rows - at < tile ? rows - at : tile))
+            return false;
+    if (p->batch->dump && n->layer[i].recurrent)
+        dump_delta_state(p, i);
+    if (!mixture_run(p->b, &n->moe, &n->layer[i].moe, &n->scratch.moe, tile, experts, p->batch, i,
+                     p->e))
+        return false;
+    for (int at = 0; at < rows; at += tile)
+        write_back(p, i, at, rows - at < tile ? rows - at : tile);
+    return p->b->finish(p->b, p->e);
+}
+
+/* Token embedding, hc equal copies (2.1), and the n-gram rows on their way. */
+static bool start(struct pass *p)
+{
+    struct net *n = p->n;
+    struct scratch *t = &n->scratch;
+    int rows = p->batch->rows, tile = p->m->tile, heads = ngram_heads(&n->ngram);
+    if (n->ngram_layer >= 0) {
+        for (int r = 0; r < rows; r++)
+            ngram_rows(&n->ngram, p->s->ids, p->s->position + r,
+                       t->table_rows + (size_t)r * (size_t)heads);
+        if (!p->rows->begin(p->rows->ctx, t->table_rows, rows * heads, p->e))
+            return false;
+    }
+    for (int at = 0; at < rows; at += tile) {
+        int r = rows - at < tile ? rows - at : tile;
+        p->b->embed(p->b, &n->token_embd, p->batch->ids + at, r, t->embedding);
+        p->b->repeat(p->b, t->embedding, r, n->hyper.embd, n->hyper.hc, stream_rows_of(p, at));
+    }
+    if (p->batch->dump && n->ngram_layer >= 0)
+        for (int r = 0; r < rows; r++) { /* row numbers fit 31 bits in models small enough to dump */
+            int32_t shown[NGRAM_HEADS_MOST];
+            for (int h = 0; h < heads; h++)
+                shown[h] = (int32_t)t->table_rows[(size_t)r * (size_t)heads + (size_t)h];
+            dump_host_i32(p->batch, n->ngram_layer, "ple_rows", shown, 1, heads);
+        }
+    return true;
+}
+
+/* Final mixer and head (2.8) for the rows whose logits are wanted. */
+static bool finish(struct pass *p)
+{
+    struct net *n = p->n;
+    struct scratch *t = &n->scratch;
+    struct backend *b = p->b;
+    int rows = p->batch->rows, tile = p->m->tile;
+    b->layer = -1;
+    for (int at = 0; p->batch->dump && at < rows; at += tile) {
+        int r = rows - at < tile ? rows - at : tile;
+        dump_rows(p->batch, b, -1, "out", stream_rows_of(p, at), r, n->hyper.hc, n->hyper.embd, 0);
+    }
+    int first = p->batch->wanted == LOGITS_ALL ? 0 : p->batch->wanted == LOGITS_LAST ? rows - 1 : rows;
+    for (int at = first; at < rows; at += tile) {
+        int r = rows - at < tile ? rows - at : tile;
+        size_t count = (size_t)r * (size_t)n->vocab;
+        hyper_read(b, &n->hyper, &n->output_hc, stream_rows_of(p, at), r, &t->hyper, t->y, NULL);
+        dump_rows(p->batch, b, -1, "final", t->y, r, n->hyper.embd, 0);
+        b->linear(b, t->y, r, n->hyper.embd,
+                  &(struct product){n->tied ? &n->token_embd : &n->output, t->logits}, 1);
+        if (!b->finish(b, p->e) ||
+            !b->read(b, t->host_logits, t->logits, count * sizeof(float), p->e))
+            return false;
+        for (size_t j = 0; j < count; j++)
+            if (!isfinite(t->host_logits[j]))
+                return err_set(p->e, ERR_NUMERIC, "head: logit %zu at position %d is not finite",
+                               j % (size_t)n->vocab,
+                               p->s->position + at + (int)(j / (size_t)n->vocab));
+        if (!p->batch->logits(p->batch->logits_ctx, at, r, t->host_logits, p->e))
+            return false;
+    }
+    return true;
+}
+
+static bool forward(struct model *m, struct model_state *s, const struct batch *batch,
+                    const struct expert_source *experts, const struct row_source *rows,
+                    struct err *e)
+{
+    struct net *n = m->net;
+    struct pass p = {.m = m, .n = n, .b = m->backend, .s = s, .batch = batch, .rows = rows, .e = e};
+    bool ok = start(&p);
+    for (int i = 0; ok && i < n->n_layer; i++) {
+        if (batch->cancel && atomic_load(batch->cancel))
+            ok = err_set(e, ERR_INTERRUPTED, "interrupted");
+        ok = ok && run_layer(&p, i, experts);
+        if (ok && batch->progress)
+            batch->progress(batch->progress_ctx, i + 1, n->n_layer);
+    }
+    ok = ok && finish(&p);
+    m->backend->layer = -1;
+    if (!ok) { /* the sums must be zero between layers */
+        size_t count = (size_t)batch->rows * (size_t)n->hyper.embd;
+        m->backend->routed(m->backend, n->scratch.moe.sum, count, n->scratch.moe.in);
+        m->backend->finish(m->backend, NULL);
+    }
+    return ok;
+}
+
+const struct arch arch_qwen4exp = {
+    .name = "qwen4exp",
+    .open = open_net,
+    .close = close_net,
+    .experts = experts_of,
+    .row_table = row_table,
+    .limits = limits,
+    .scratch = carve_scratch,
+    .list_state = list_state,
+    .restored = restored,
+    .forward = forward,
+};
