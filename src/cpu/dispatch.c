@@ -2,6 +2,7 @@
 /* Fills the tables of kernels: C first, then what each instruction set has. */
 #include "cpu/dot.h"
 #include "cpu/matmul.h"
+#include "cpu/x86/x86.h"
 
 static void set_c(struct cpu_matmul *m)
 {
@@ -20,8 +21,28 @@ static void set_c(struct cpu_matmul *m)
         m->unpack[type] = quant_traits(type)->unpack;
 }
 
+#if defined(__x86_64__)
+static void set_x86(struct cpu_matmul *m, enum cpu_isa isa)
+{
+    if (isa < CPU_ISA_AVX2)
+        return;
+    cpu_set_round_avx2(m);
+    cpu_set_dot_float_avx2(m);
+    cpu_set_dot_int_avx2(m);
+    if (isa < CPU_ISA_AVX512_PLAIN)
+        return;
+    cpu_set_dot_float_avx512(m);
+    if (isa == CPU_ISA_AVX512_PLAIN)
+        cpu_set_dot_int_avx512(m);
+    else
+        cpu_set_dot_int_avx512_vnni(m);
+}
+#endif
+
 void cpu_matmul_init(struct cpu_matmul *m, enum cpu_isa isa)
 {
     set_c(m);
-    (void)isa;
+#if defined(__x86_64__)
+    set_x86(m, isa);
+#endif
 }
