@@ -106,7 +106,7 @@ bool model_load(struct model *m, struct backend *b, model_progress *progress, vo
     return weights_load(&m->weights, b, progress, ctx, e);
 }
 
-size_t model_scratch_bytes(const struct model *m, int band, int tile, int ctx)
+size_t model_scratch_bytes(const struct model *m, int band, int tile)
 {
     /* Counting writes only NULL pointers into the scratch of the network. */
     struct carve device = {0}, host = {0};
@@ -124,7 +124,7 @@ void model_backend_limits(const struct model *m, int band, int tile, int ctx,
     m->arch->limits(m, out);
 }
 
-bool model_scratch_alloc(struct model *m, int band, int tile, int ctx, struct err *e)
+bool model_scratch_alloc(struct model *m, int band, int tile, struct err *e)
 {
     struct carve device = {0}, host = {0};
     m->arch->scratch(m, band, tile, &device, &host);

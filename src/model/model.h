@@ -62,10 +62,10 @@ bool model_load(struct model *m, struct backend *b, model_progress *progress, vo
 
 /* Working memory for bands of at most `band` rows in tiles of at most `tile` rows. The bytes are
  * backend memory; `limits` is what the backend must reserve besides. */
-size_t model_scratch_bytes(const struct model *m, int band, int tile, int ctx);
+size_t model_scratch_bytes(const struct model *m, int band, int tile);
 void model_backend_limits(const struct model *m, int band, int tile, int ctx,
                           struct backend_limits *out);
-bool model_scratch_alloc(struct model *m, int band, int tile, int ctx, struct err *e);
+bool model_scratch_alloc(struct model *m, int band, int tile, struct err *e);
 
 enum dump_type { DUMP_F32, DUMP_I32, DUMP_BOOL };
 

@@ -315,11 +315,33 @@ static void limits(const struct model *m, struct backend_limits *out)
             out->blocks = larger(out->blocks, out->ctx / n->layer[i].attn.ratio + 1);
 }
 
+static void carve_ngram(const struct net *n, const struct model *m, struct scratch *s, int band,
+                        int tile, struct carve *device, struct carve *host)
+{
+    const size_t f = sizeof(float), rows = (size_t)tile, d = (size_t)n->hyper.embd;
+    const size_t hc = (size_t)n->hyper.hc;
+    size_t table_heads = (size_t)ngram_heads(&n->ngram);
+    struct model_row_table table;
+    row_table(m, &table);
+    s->table_rows = carve(host, (size_t)band * table_heads, sizeof *s->table_rows);
+    s->ngram.numbers = carve(host, rows * table_heads, sizeof *s->ngram.numbers);
+    s->ngram.rows_bytes = carve(device, rows * table_heads, table.row_bytes);
+    s->ngram.embedding = carve(device, rows * d, f);
+    s->ngram.key = carve(device, rows * hc * d, f);
+    s->ngram.query = carve(device, rows * hc * d, f);
+    s->ngram.value = carve(device, rows * d, f);
+    s->ngram.gate = carve(device, rows * hc, f);
+    s->ngram.spread = carve(device, rows * hc * d, f);
+    s->ngram.normed = carve(device, rows * hc * d, f);
+    for (size_t i = 0; s->ngram.numbers && i < rows * table_heads; i++)
+        s->ngram.numbers[i] = (int32_t)i;
+}
+
 static void carve_scratch(struct model *m, int band, int tile, struct carve *device,
                           struct carve *host)
 {
     struct net *n = m->net;
-    struct scratch *s = &n->scratch;
+    struct scratch cut = {0}, *s = &cut;
     const size_t f = sizeof(float), rows = (size_t)tile, d = (size_t)n->hyper.embd;
     const size_t hc = (size_t)n->hyper.hc, heads = (size_t)n->delta.n_v, head = (size_t)n->delta.d;
     s->x = carve(device, (size_t)band * hc * d, f);
@@ -360,23 +382,10 @@ static void carve_scratch(struct model *m, int band, int tile, struct carve *dev
     s->attn.counts = carve(device, rows, sizeof(int32_t));
 
     mixture_carve(&s->moe, &n->moe, band, tile, device, host);
-    if (n->ngram_layer < 0)
-        return;
-    size_t table_heads = (size_t)ngram_heads(&n->ngram);
-    struct model_row_table table;
-    row_table(m, &table);
-    s->table_rows = carve(host, (size_t)band * table_heads, sizeof *s->table_rows);
-    s->ngram.numbers = carve(host, rows * table_heads, sizeof *s->ngram.numbers);
-    s->ngram.rows_bytes = carve(device, rows * table_heads, table.row_bytes);
-    s->ngram.embedding = carve(device, rows * d, f);
-    s->ngram.key = carve(device, rows * hc * d, f);
-    s->ngram.query = carve(device, rows * hc * d, f);
-    s->ngram.value = carve(device, rows * d, f);
-    s->ngram.gate = carve(device, rows * hc, f);
-    s->ngram.spread = carve(device, rows * hc * d, f);
-    s->ngram.normed = carve(device, rows * hc * d, f);
-    for (size_t i = 0; s->ngram.numbers && i < rows * table_heads; i++)
-        s->ngram.numbers[i] = (int32_t)i;
+    if (n->ngram_layer >= 0)
+        carve_ngram(n, m, s, band, tile, device, host);
+    if (device->base)
+        n->scratch = cut;
 }
 
 /* Section 5: what a session keeps. */

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The forward pass against the golden models: logits, greedy continuation, and the same bits
+ * however the rows are cut and the experts arrive. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../../check/npy.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "plain.h"
+
+static const char *const models[] = {"q4e_plain", "q4e_sparse", "q4e_ngram", "q4e_odd", "q4e_fused"};
+#define MODELS (sizeof models / sizeof *models)
+
+struct logits {
+    float *values; /* [rows][vocab] of all rows so far */
+    int vocab, at;
+};
+
+static bool take(void *ctx, int first, int rows, const float *values, struct err *e)
+{
+    (void)e;
+    struct logits *l = ctx;
+    memcpy(l->values + (size_t)(l->at + first) * (size_t)l->vocab, values,
+           (size_t)rows * (size_t)l->vocab * sizeof(float));
+    return true;
+}
+
+/* Feeds n ids in pieces of `piece` and keeps the logits of all rows. */
+static void feed(struct plain *p, struct model_state *s, const int32_t *ids, int n, int piece,
+                 bool is_band, struct logits *l)
+{
+    struct err e = {0};
+    struct expert_source x = plain_experts(p);
+    struct row_source r = plain_rows(p);
+    l->at = 0;
+    for (int at = 0; at < n; at += piece) {
+        int rows = n - at < piece ? n - at : piece;
+        struct batch b = {.ids = ids + at, .rows = rows, .is_band = is_band, .wanted = LOGITS_ALL,
+                          .logits = take, .logits_ctx = l};
+        if (!model_forward(p->model, s, &b, &x, &r, &e))
+            fail_msg("%s", e.text);
+        l->at += rows;
+    }
+}
+
+static struct json_doc *read_case(const char *name)
+{
+    char path[512];
+    struct err e = {0};
+    size_t n;
+    snprintf(path, sizeof path, TEST_DATA "/fixtures/models/%s.json", name);
+    char *text = file_read_all(path, 1 << 22, &n, &e);
+    struct json_doc *d = text ? json_parse(text, n, path, &e) : NULL;
+    if (!d)
+        fail_msg("%s", e.text);
+    mem_free(text);
+    return d;
+}
+
+static int ints(const struct json *list, int32_t *out)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        int64_t v;
+        assert_true(json_i64(&list->items[i], &v));
+        out[i] = (int32_t)v;
+    }
+    return (int)list->count;
+}
+
+static int best(const float *x, int n)
+{
+    int b = 0;
+    for (int i = 1; i < n; i++)
+        if (x[i] > x[b])
+            b = i;
+    return b;
+}
+
+static void check_prompt(struct plain *p, const struct json *root, const struct json *prompt)
+{
+    char path[512];
+    struct err e = {0};
+    int32_t ids[512], positions[512], greedy[64];
+    double tolerance, most;
+    int n = ints(json_get(prompt, "tokens"), ids);
+    int n_positions = ints(json_get(prompt, "positions"), positions);
+    int n_greedy = ints(json_get(prompt, "greedy"), greedy);
+    json_f64(json_get(json_get(root, "tolerance"), "value"), &tolerance);
+    json_f64(json_get(prompt, "max_abs_logit"), &most);
+    int vocab = model_info(p->model)->vocab;
+    struct npy_file gold;
+    snprintf(path, sizeof path, TEST_DATA "/fixtures/models/%s", json_get(prompt, "logits")->text);
+    if (!npy_open(&gold, path, &e))
+        fail_msg("%s", e.text);
+    const float *want = gold.members[0].array.data;
+
+    struct logits l = {.vocab = vocab};
+    l.values = calloc((size_t)n * (size_t)vocab, sizeof(float));
+    struct model_state *s = model_state_create(p->model, 1024, KV_F32, &e);
+    assert_non_null(s);
+    feed(p, s, ids, n, n, true, &l);
+    double worst = 0;
+    for (int i = 0; i < n_positions; i++)
+        for (int v = 0; v < vocab; v++) {
+            float got = l.values[(size_t)positions[i] * (size_t)vocab + (size_t)v];
+            worst = fmax(worst, fabs(got - (double)want[i * vocab + v]));
+        }
+    print_message("%s: largest difference %.2g, allowed %.2g\n",
+                  json_get(prompt, "logits")->text, worst, tolerance * most);
+    assert_true(worst <= tolerance * most);
+    struct logits step = {.vocab = vocab, .values = calloc((size_t)vocab, sizeof(float))};
+    int32_t id = best(l.values + (size_t)(n - 1) * (size_t)vocab, vocab);
+    for (int i = 0; i < n_greedy; i++) {
+        assert_int_equal(id, greedy[i]);
+        feed(p, s, &id, 1, 1, false, &step);
+        id = best(step.values, vocab);
+    }
+    free(step.values);
+    free(l.values);
+    model_state_free(s);
+    npy_close(&gold);
+}
+
+static void logits_and_greedy_ids_are_golden(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < MODELS; m++) {
+        char path[512];
+        struct err e = {0};
+        struct plain p;
+        struct json_doc *d = read_case(models[m]);
+        snprintf(path, sizeof path, TEST_DATA "/fixtures/models/%s.gguf", models[m]);
+        if (!plain_open(&p, path, 2, 256, 64, false, 3, &e))
+            fail_msg("%s", e.text);
+        const struct json *prompts = json_get(json_root(d), "prompts");
+        for (size_t i = 0; i < prompts->count; i++)
+            check_prompt(&p, json_root(d), &prompts->items[i]);
+        plain_close(&p);
+        json_free(d);
+    }
+}
+
+static void bits_do_not_depend_on_cuts_threads_or_arrival(void **state)
+{
+    (void)state;
+    static const struct {
+        int threads, band, tile, piece, at_once;
+        bool is_band;
+    } ways[] = {{1, 256, 256, 160, 64, true}, {2, 256, 64, 160, 1, true}, {3, 3, 1, 3, 2, true},
+                {2, 64, 3, 64, 5, true},      {2, 8, 8, 8, 1, false},     {1, 1, 1, 1, 64, false},
+                {2, 5, 4, 5, 64, false}};
+    for (size_t m = 0; m < MODELS; m++) {
+        char path[512];
+        float *first = NULL;
+        int32_t ids[512];
+        struct err e = {0};
+        struct json_doc *d = read_case(models[m]);
+        const struct json *prompt = json_get(json_get(json_root(d), "prompts"), "long");
+        int n = ints(json_get(prompt, "tokens"), ids);
+        snprintf(path, sizeof path, TEST_DATA "/fixtures/models/%s.gguf", models[m]);
+        for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+            struct plain p;
+            if (!plain_open(&p, path, ways[w].threads, ways[w].band, ways[w].tile, false,
+                            ways[w].at_once, &e))
+                fail_msg("%s", e.text);
+            size_t count = (size_t)n * (size_t)model_info(p.model)->vocab;
+            struct logits l = {.vocab = model_info(p.model)->vocab};
+            l.values = calloc(count, sizeof(float));
+            struct model_state *s = model_state_create(p.model, 1024, KV_F16, &e);
+            assert_non_null(s);
+            feed(&p, s, ids, n, ways[w].piece, ways[w].is_band, &l);
+            if (!first)
+                first = l.values;
+            else if (memcmp(first, l.values, count * sizeof(float)))
+                fail_msg("%s: other bits with threads %d, band %d, tile %d, pieces of %d", models[m],
+                         ways[w].threads, ways[w].band, ways[w].tile, ways[w].piece);
+            if (first != l.values)
+                free(l.values);
+            model_state_free(s);
+            plain_close(&p);
+        }
+        free(first);
+        json_free(d);
+    }
+}
+
+static void a_state_can_be_rewound_to_a_snapshot(void **state)
+{
+    (void)state;
+    struct plain p;
+    struct err e = {0};
+    int32_t ids[512];
+    struct json_doc *d = read_case("q4e_ngram");
+    int n = ints(json_get(json_get(json_get(json_root(d), "prompts"), "long"), "tokens"), ids);
+    assert_true(plain_open(&p, TEST_DATA "/fixtures/models/q4e_ngram.gguf", 2, 256, 64, false, 64, &e));
+    int vocab = model_info(p.model)->vocab, cut = 37;
+    size_t tail = (size_t)(n - cut) * (size_t)vocab * sizeof(float);
+    struct logits a = {.vocab = vocab, .values = calloc((size_t)n * (size_t)vocab, sizeof(float))};
+    struct logits b = {.vocab = vocab, .values = calloc((size_t)n * (size_t)vocab, sizeof(float))};
+    struct model_state *s = model_state_create(p.model, 512, KV_F16, &e);
+    void *snapshot = malloc(model_state_fixed_bytes(p.model));
+    feed(&p, s, ids, cut, cut, true, &a);
+    assert_true(model_state_snapshot(s, snapshot, &e));
+    feed(&p, s, ids + cut, n - cut, 50, true, &a);
+    feed(&p, s, ids, 20, 20, true, &b); /* something else */
+    assert_true(model_state_rewind(s, snapshot, cut, &e));
+    feed(&p, s, ids + cut, n - cut, 7, false, &b);
+    assert_memory_equal(a.values, b.values, tail);
+    assert_true(model_state_reset(s, &e));
+    feed(&p, s, ids, n, n, true, &b);
+    assert_memory_equal(a.values, b.values + (size_t)cut * (size_t)vocab, tail);
+    free(snapshot);
+    free(a.values);
+    free(b.values);
+    model_state_free(s);
+    plain_close(&p);
+    json_free(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_and_greedy_ids_are_golden),
+        cmocka_unit_test(bits_do_not_depend_on_cuts_threads_or_arrival),
+        cmocka_unit_test(a_state_can_be_rewound_to_a_snapshot),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
