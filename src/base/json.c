@@ -409,6 +409,15 @@ const struct json *json_get(const struct json *v, const char *key)
     return k->bytes == bytes && !memcmp(k->text, key, bytes) ? &v->items[k - v->keys] : NULL;
 }
 
+const struct json *json_member(const struct json *v, size_t i)
+{
+    const struct json *key = &v->keys[i];
+    if (v->order[rank_of_key(v, key->text, key->bytes, false)] != key)
+        return NULL;
+    const struct json *last = v->order[rank_of_key(v, key->text, key->bytes, true) - 1];
+    return &v->items[last - v->keys];
+}
+
 const struct json *json_duplicate_key(const struct json *v)
 {
     const struct json *found = NULL;
@@ -703,14 +712,13 @@ static void put_object(struct json_out *o, const struct json *v)
     const char *separator = "";
     json_puts(o, "{");
     for (size_t i = 0; i < v->count; i++) {
-        const struct json *key = &v->keys[i];
-        if (v->order[rank_of_key(v, key->text, key->bytes, false)] != key)
-            continue; /* stood before: its place has the value already */
-        const struct json *last = v->order[rank_of_key(v, key->text, key->bytes, true) - 1];
+        const struct json *value = json_member(v, i);
+        if (!value)
+            continue; /* its place has the value already */
         json_puts(o, separator);
-        json_put_string(o, key->text, key->bytes);
+        json_put_string(o, v->keys[i].text, v->keys[i].bytes);
         json_puts(o, ": ");
-        json_put_value(o, &v->items[last - v->keys]);
+        json_put_value(o, value);
         separator = ", ";
     }
     json_puts(o, "}");

@@ -35,6 +35,9 @@ void json_free(struct json_doc *d);
 
 /* Member of an object by key, the last one of that name; NULL when missing or not an object. */
 const struct json *json_get(const struct json *v, const char *key);
+/* Value of key i of an object when repeated keys count as text.md 3.2 says (last value, first
+ * place): NULL when the key stood before i, else the last value of that key. */
+const struct json *json_member(const struct json *v, size_t i);
 /* First duplicate key anywhere below v (depth first), or NULL. */
 const struct json *json_duplicate_key(const struct json *v);
 bool json_is_text(const struct json *v, const char *text);
