@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every hostile file is refused with one line that names what is wrong; every odd file loads and
  * shows its facts. And the runner that says so can tell the two apart. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "cases_gguf.h"
+#include "cmocka_all.h"
 #include "folder.h"
 
 static void test_hostile_files_are_refused(void **state)
