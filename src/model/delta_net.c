@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/delta_net.h"
 
+#include "base/mem.h"
 #include "model/dump.h"
 
 #define L2_EPS 1e-6f /* a constant of the model, not its eps */
@@ -18,6 +19,23 @@ bool delta_net_bind(struct weights *w, struct delta_net_weights *out,
            weights_vector(w, &out->a, p->n_v, e, "blk.%d.ssm_a", layer) &&
            weights_vector(w, &out->norm, p->d, e, "blk.%d.ssm_norm.weight", layer) &&
            weights_matrix(w, &out->out, inner, p->embd, e, "blk.%d.ssm_out.weight", layer);
+}
+
+/* The state after these rows, as S [n_v][key][value] (fixtures). */
+static void dump_state(struct backend *b, const struct delta_net_params *p,
+                       const struct layer_state *s, const struct batch *batch, int layer)
+{
+    size_t d = (size_t)p->d, count = (size_t)p->n_v * d * d;
+    float *ours = mem_alloc_array(2 * count, sizeof *ours, "dump", NULL);
+    if (ours && b->read(b, ours, s->delta, count * sizeof *ours, NULL)) {
+        float *turned = ours + count;
+        for (size_t at = 0; at < count; at++) {
+            size_t h = at / (d * d), v = at / d % d, k = at % d;
+            turned[(h * d + k) * d + v] = ours[at];
+        }
+        dump_put(batch, layer, "gdn_state", DUMP_F32, turned, 0, 3, (int[]){p->n_v, p->d, p->d});
+    }
+    mem_free(ours);
 }
 
 void delta_net(struct backend *b, const struct delta_net_params *p,
@@ -41,6 +59,8 @@ void delta_net(struct backend *b, const struct delta_net_params *p,
     dump_rows(batch, b, layer, "gdn_g", t->g, rows, p->n_v, 0);
     dump_rows(batch, b, layer, "gdn_beta", t->beta, rows, p->n_v, 0);
     dump_rows(batch, b, layer, "gdn_core", t->core, rows, p->n_v, p->d, 0);
+    if (batch->dump)
+        dump_state(b, p, s, batch, layer);
     b->gated_norm(b, t->core, w->norm, t->z, rows, p->n_v, p->d, p->eps, p->gate, t->core);
     b->linear(b, t->core, rows, inner, &(struct product){&w->out, out}, 1);
 }

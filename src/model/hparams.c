@@ -57,14 +57,29 @@ int hparam_int_or(struct hparams *h, const char *name, int64_t least, int64_t mo
     return hparam_has(h, name) ? hparam_int(h, name, least, most) : missing;
 }
 
+void hparam_key(const struct hparams *h, const char *name, char *out, size_t bytes)
+{
+    snprintf(out, bytes, "%s.%s", h->arch, name);
+}
+
+float hparam_float(struct hparams *h, const char *name)
+{
+    double v = 0;
+    if (!gguf_get_f64(h->file, full(h, name).text, true, &v, h->e))
+        return 0;
+    if (!isfinite((float)v))
+        hparam_refuse(h, name, "%g is not a finite number", v);
+    return (float)v;
+}
+
 float hparam_positive(struct hparams *h, const char *name)
 {
-    double v = 1;
-    if (!gguf_get_f64(h->file, full(h, name).text, true, &v, h->e))
-        return 1;
-    if (!(v > 0) || !isfinite((float)v))
-        hparam_refuse(h, name, "%g is not a positive number", v);
-    return (float)v;
+    float v = hparam_float(h, name);
+    if (!(v > 0)) {
+        hparam_refuse(h, name, "%g is not a positive number", (double)v);
+        v = 1;
+    }
+    return v;
 }
 
 void hparam_ints(struct hparams *h, const char *name, int n, int64_t least, int64_t most, int *out)

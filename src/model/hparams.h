@@ -25,6 +25,10 @@ int hparam_int(struct hparams *h, const char *name, int64_t least, int64_t most)
 int hparam_int_or(struct hparams *h, const char *name, int64_t least, int64_t most, int missing);
 /* A required float above 0. */
 float hparam_positive(struct hparams *h, const char *name);
+/* A required finite float. */
+float hparam_float(struct hparams *h, const char *name);
+/* "ARCH.NAME" into out. */
+void hparam_key(const struct hparams *h, const char *name, char *out, size_t bytes);
 bool hparam_has(const struct hparams *h, const char *name);
 /* n integers (an array, or one number for all), each in least..most. */
 void hparam_ints(struct hparams *h, const char *name, int n, int64_t least, int64_t most, int *out);

@@ -14,6 +14,8 @@
 #include "model/hyper.h"
 #include "model/mixture.h"
 #include "model/ngram.h"
+#include "model/pass.h"
+#include "model/rope.h"
 #include "model/sparse_attn.h"
 
 struct layer {
@@ -35,13 +37,12 @@ struct scratch {
     float *y, *out;       /* [tile][D] input and output of a mixer */
     float *mixer_inject;  /* [tile][hc] */
     float *embedding;     /* [tile][D] */
-    float *logits;        /* [tile][V] */
-    float *host_logits;   /* host [tile][V] */
     struct hyper_scratch hyper;
     struct delta_net_scratch delta;
     struct sparse_attn_scratch attn;
     struct mixture_scratch moe;
     struct ngram_scratch ngram;
+    struct pass_scratch head;
 };
 
 struct net {
@@ -52,7 +53,6 @@ struct net {
     struct mixture_params moe;
     struct ngram_params ngram;
     int ngram_layer; /* -1: none */
-    float *inv_freq; /* host [n_rot / 2] */
 
     struct tensor token_embd, output;
     bool tied; /* the head is the token embedding */
@@ -63,38 +63,6 @@ struct net {
 };
 
 /* ---- 1.1 hyper-parameters ------------------------------------------------------------------- */
-
-static bool read_rope(struct hparams *h, struct net *n)
-{
-    int n_rot = hparam_int(h, "rope.dimension_count", 2, n->attn.d_head);
-    float base = hparam_positive(h, "rope.freq_base");
-    if (n_rot % 2)
-        return hparam_refuse(h, "rope.dimension_count", "%d is odd", n_rot);
-    if (hparam_has(h, "rope.scaling.type")) {
-        char *type = NULL, key[] = "qwen4exp.rope.scaling.type";
-        bool none = gguf_get_text(h->file, key, true, &type, NULL, h->e) && !strcmp(type, "none");
-        mem_free(type);
-        if (!none)
-            return hparam_refuse(h, "rope.scaling.type", "scaled positions are not supported");
-    }
-    if (hparam_has(h, "rope.dimension_sections")) {
-        int sections[4], all = 0;
-        hparam_ints(h, "rope.dimension_sections", 4, 0, HPARAM_SIZE_MOST, sections);
-        for (int i = 0; i < 3; i++)
-            all += sections[i];
-        if (h->e->code == ERR_NONE && all != n_rot / 2)
-            return hparam_refuse(h, "rope.dimension_sections",
-                                 "the sections cover %d of %d pairs: such a model is not supported", all,
-                                 n_rot / 2);
-    }
-    n->inv_freq = mem_alloc_array((size_t)n_rot / 2, sizeof *n->inv_freq, "rope table", h->e);
-    if (!n->inv_freq)
-        return false;
-    for (int i = 0; i < n_rot / 2; i++) /* in double, rounded once (section 4) */
-        n->inv_freq[i] = (float)pow((double)base, -2.0 * i / n_rot);
-    n->attn.rope = (struct rope){.n_rot = n_rot, .mscale = 1, .inv_freq = n->inv_freq};
-    return true;
-}
 
 static bool read_ngram(struct hparams *h, struct net *n)
 {
@@ -208,7 +176,7 @@ static bool read_hparams(struct model *m, struct net *n, struct err *e)
     if (e->code == ERR_NONE && (!n->attn.n_kv || n->attn.n_head % n->attn.n_kv))
         return hparam_refuse(&h, "attention.head_count", "%d heads do not share %d key heads evenly",
                              n->attn.n_head, n->attn.n_kv);
-    if (e->code != ERR_NONE || !read_rope(&h, n) || !read_ngram(&h, n) ||
+    if (e->code != ERR_NONE || !rope_read(&h, n->attn.d_head, 0, 0, false, &n->attn.rope) || !read_ngram(&h, n) ||
         !read_layer_kinds(&h, n, n_all))
         return false;
     bool indexed = false;
@@ -272,7 +240,7 @@ static void close_net(struct model *m)
     for (int i = 0; n->layer && i < n->n_layer; i++)
         mixture_free(&n->layer[i].moe);
     mem_free(n->layer);
-    mem_free(n->inv_freq);
+    mem_free((void *)n->attn.rope.inv_freq);
     mem_free(n);
 }
 
@@ -350,8 +318,7 @@ static void carve_scratch(struct model *m, int band, int tile, struct carve *dev
     s->out = carve(device, rows * d, f);
     s->mixer_inject = carve(device, rows * hc, f);
     s->embedding = carve(device, rows * d, f);
-    s->logits = carve(device, rows * (size_t)n->vocab, f);
-    s->host_logits = carve(host, rows * (size_t)n->vocab, f);
+    pass_carve(&s->head, tile, n->vocab, device, host);
     s->hyper.normed = carve(device, rows * hc * d, f);
     s->hyper.gate = carve(device, rows * hc * d, f);
     s->hyper.low = carve(device, rows * (size_t)n->hyper.rank, f);
@@ -439,37 +406,65 @@ static bool restored(struct model *m, struct model_state *s, struct err *e)
 
 /* ---- 2 the forward pass --------------------------------------------------------------------- */
 
-struct pass {
-    struct model *m;
-    struct net *n;
-    struct backend *b;
-    struct model_state *s;
-    const struct batch *batch;
-    const struct row_source *rows;
-    const char *table_bytes; /* host: the n-gram rows of the band, once they are there */
-    struct err *e;
-};
-
-static float *stream_rows_of(const struct pass *p, int first)
+static float *streams_of(const struct pass *p, int first)
 {
-    return p->n->scratch.x + (size_t)first * (size_t)p->n->hyper.hc * (size_t)p->n->hyper.embd;
+    const struct net *n = p->m->net;
+    return n->scratch.x + (size_t)first * (size_t)n->hyper.hc * (size_t)n->hyper.embd;
 }
 
-/* Residual of rows first..first+rows-1 through n-gram part and mixer of layer i, up to the routing. */
+/* The n-gram rows of all tokens are known as soon as the tokens are: their reads start first. */
+static bool begin(struct pass *p)
+{
+    struct net *n = p->m->net;
+    uint64_t *numbers = n->scratch.table_rows;
+    int rows = p->batch->rows, heads = ngram_heads(&n->ngram);
+    if (n->ngram_layer < 0)
+        return true;
+    for (int r = 0; r < rows; r++)
+        ngram_rows(&n->ngram, p->s->ids, p->s->position + r, numbers + (size_t)r * (size_t)heads);
+    for (int r = 0; p->batch->dump && r < rows; r++) { /* 31 bits do in models small enough to dump */
+        int32_t shown[NGRAM_HEADS_MOST];
+        for (int h = 0; h < heads; h++)
+            shown[h] = (int32_t)numbers[(size_t)r * (size_t)heads + (size_t)h];
+        dump_host_i32(p->batch, n->ngram_layer, "ple_rows", shown, 1, heads);
+    }
+    return p->rows->begin(p->rows->ctx, numbers, rows * heads, p->e);
+}
+
+/* 2.1: hc equal copies of the token's embedding. */
+static void embed(struct pass *p, int first, int rows)
+{
+    struct net *n = p->m->net;
+    p->b->embed(p->b, &n->token_embd, p->batch->ids + first, rows, n->scratch.embedding);
+    p->b->repeat(p->b, n->scratch.embedding, rows, n->hyper.embd, n->hyper.hc, streams_of(p, first));
+}
+
+static bool enter(struct pass *p, int i)
+{
+    struct net *n = p->m->net;
+    const void *bytes = NULL;
+    if (!n->layer[i].has_ngram)
+        return true;
+    bool ok = p->rows->wait(p->rows->ctx, &bytes, p->e);
+    p->table_bytes = bytes;
+    return ok;
+}
+
+/* x = x + ple(x), the mixer between its hyper-connection's read and write, and the read for the
+ * experts with their routing. */
 static bool mix(struct pass *p, int i, int first, int rows)
 {
-    struct net *n = p->n;
+    struct net *n = p->m->net;
     struct layer *l = &n->layer[i];
     struct scratch *t = &n->scratch;
     struct backend *b = p->b;
     const struct batch *batch = p->batch;
     int hc = n->hyper.hc, d = n->hyper.embd, pos = p->s->position + first;
     struct layer_state *s = &p->s->layer[i];
-    float *x = stream_rows_of(p, first);
+    float *x = streams_of(p, first);
     float *inject = t->inject + (size_t)first * (size_t)hc;
     float *ffn_in = t->moe.in + (size_t)first * (size_t)d;
 
-    dump_rows(batch, b, i, "in", x, rows, hc, d, 0);
     if (l->has_ngram) { /* 2.4 */
         struct model_row_table table;
         row_table(p->m, &table);
@@ -491,120 +486,42 @@ static bool mix(struct pass *p, int i, int first, int rows)
     hyper_read(b, &n->hyper, &l->hc_ffn, x, rows, &t->hyper, ffn_in, inject);
     dump_rows(batch, b, i, "ffn_in", ffn_in, rows, d, 0);
     dump_rows(batch, b, i, "ffn_inject", inject, rows, hc, 0);
-    return mixture_route(b, &n->moe, &l->moe, &t->moe, first, rows, batch, i, p->e);
+    return mixture_route(b, &n->moe, &l->moe, &t->moe, first, rows, batch, i, p->e); /* 2.7 */
 }
 
-/* The experts' result of rows first.. is written to the streams. */
+static const struct mixture_weights *mixture_of(struct pass *p, int i)
+{
+    struct net *n = p->m->net;
+    return &n->layer[i].moe;
+}
+
 static void write_back(struct pass *p, int i, int first, int rows)
 {
-    struct net *n = p->n;
+    struct net *n = p->m->net;
     struct scratch *t = &n->scratch;
+    int hc = n->hyper.hc, d = n->hyper.embd;
     mixture_result(p->b, &n->moe, &t->moe, first, rows, p->batch, i, t->out);
-    dump_rows(p->batch, p->b, i, "ffn_out", t->out, rows, n->hyper.embd, 0);
-    p->b->hc_write(p->b, stream_rows_of(p, first), t->out,
-                   t->inject + (size_t)first * (size_t)n->hyper.hc, rows, n->hyper.hc, n->hyper.embd);
+    dump_rows(p->batch, p->b, i, "ffn_out", t->out, rows, d, 0);
+    p->b->hc_write(p->b, streams_of(p, first), t->out, t->inject + (size_t)first * (size_t)hc, rows,
+                   hc, d);
 }
 
-/* The delta net's state after the band, as S [n_v][key][value] (fixtures). */
-static void dump_delta_state(struct pass *p, int i)
+/* 2.8: final mixer and head. */
+static void head(struct pass *p, int first, int rows, float *logits)
 {
-    const struct delta_net_params *q = &p->n->delta;
-    size_t d = (size_t)q->d, count = (size_t)q->n_v * d * d;
-    float *ours = mem_alloc_array(2 * count, sizeof *ours, "dump", NULL), *turned = ours + count;
-    if (ours && p->b->read(p->b, ours, p->s->layer[i].delta, count * sizeof *ours, NULL)) {
-        for (size_t at = 0; at < count; at++) {
-            size_t h = at / (d * d), v = at / d % d, k = at % d;
-            turned[(h * d + k) * d + v] = ours[at];
-        }
-        dump_put(p->batch, i, "gdn_state", DUMP_F32, turned, 0, 3, (int[]){q->n_v, q->d, q->d});
-    }
-    mem_free(ours);
-}
-
-static bool run_layer(struct pass *p, int i, const struct expert_source *experts)
-{
-    struct net *n = p->n;
-    int rows = p->batch->rows, tile = p->m->tile;
-    p->b->layer = i;
-    if (n->layer[i].has_ngram) {
-        const void *bytes = NULL;
-        if (!p->rows->wait(p->rows->ctx, &bytes, p->e))
-            return false;
-        p->table_bytes = bytes;
-    }
-    for (int at = 0; at < rows; at += tile)
-        if (!mix(p, i, at, rows - at < tile ? rows - at : tile))
-            return false;
-    if (p->batch->dump && n->layer[i].recurrent)
-        dump_delta_state(p, i);
-    if (!mixture_run(p->b, &n->moe, &n->layer[i].moe, &n->scratch.moe, tile, experts, p->batch, i,
-                     p->e))
-        return false;
-    for (int at = 0; at < rows; at += tile)
-        write_back(p, i, at, rows - at < tile ? rows - at : tile);
-    return p->b->finish(p->b, p->e);
-}
-
-/* Token embedding, hc equal copies (2.1), and the n-gram rows on their way. */
-static bool start(struct pass *p)
-{
-    struct net *n = p->n;
+    struct net *n = p->m->net;
     struct scratch *t = &n->scratch;
-    int rows = p->batch->rows, tile = p->m->tile, heads = ngram_heads(&n->ngram);
-    if (n->ngram_layer >= 0) {
-        for (int r = 0; r < rows; r++)
-            ngram_rows(&n->ngram, p->s->ids, p->s->position + r,
-                       t->table_rows + (size_t)r * (size_t)heads);
-        if (!p->rows->begin(p->rows->ctx, t->table_rows, rows * heads, p->e))
-            return false;
-    }
-    for (int at = 0; at < rows; at += tile) {
-        int r = rows - at < tile ? rows - at : tile;
-        p->b->embed(p->b, &n->token_embd, p->batch->ids + at, r, t->embedding);
-        p->b->repeat(p->b, t->embedding, r, n->hyper.embd, n->hyper.hc, stream_rows_of(p, at));
-    }
-    if (p->batch->dump && n->ngram_layer >= 0)
-        for (int r = 0; r < rows; r++) { /* row numbers fit 31 bits in models small enough to dump */
-            int32_t shown[NGRAM_HEADS_MOST];
-            for (int h = 0; h < heads; h++)
-                shown[h] = (int32_t)t->table_rows[(size_t)r * (size_t)heads + (size_t)h];
-            dump_host_i32(p->batch, n->ngram_layer, "ple_rows", shown, 1, heads);
-        }
-    return true;
+    int d = n->hyper.embd;
+    hyper_read(p->b, &n->hyper, &n->output_hc, streams_of(p, first), rows, &t->hyper, t->y, NULL);
+    dump_rows(p->batch, p->b, -1, "final", t->y, rows, d, 0);
+    p->b->linear(p->b, t->y, rows, d,
+                 &(struct product){n->tied ? &n->token_embd : &n->output, logits}, 1);
 }
 
-/* Final mixer and head (2.8) for the rows whose logits are wanted. */
-static bool finish(struct pass *p)
+static void show(struct pass *p, int layer, const char *name, int first, int rows)
 {
-    struct net *n = p->n;
-    struct scratch *t = &n->scratch;
-    struct backend *b = p->b;
-    int rows = p->batch->rows, tile = p->m->tile;
-    b->layer = -1;
-    for (int at = 0; p->batch->dump && at < rows; at += tile) {
-        int r = rows - at < tile ? rows - at : tile;
-        dump_rows(p->batch, b, -1, "out", stream_rows_of(p, at), r, n->hyper.hc, n->hyper.embd, 0);
-    }
-    int first = p->batch->wanted == LOGITS_ALL ? 0 : p->batch->wanted == LOGITS_LAST ? rows - 1 : rows;
-    for (int at = first; at < rows; at += tile) {
-        int r = rows - at < tile ? rows - at : tile;
-        size_t count = (size_t)r * (size_t)n->vocab;
-        hyper_read(b, &n->hyper, &n->output_hc, stream_rows_of(p, at), r, &t->hyper, t->y, NULL);
-        dump_rows(p->batch, b, -1, "final", t->y, r, n->hyper.embd, 0);
-        b->linear(b, t->y, r, n->hyper.embd,
-                  &(struct product){n->tied ? &n->token_embd : &n->output, t->logits}, 1);
-        if (!b->finish(b, p->e) ||
-            !b->read(b, t->host_logits, t->logits, count * sizeof(float), p->e))
-            return false;
-        for (size_t j = 0; j < count; j++)
-            if (!isfinite(t->host_logits[j]))
-                return err_set(p->e, ERR_NUMERIC, "head: logit %zu at position %d is not finite",
-                               j % (size_t)n->vocab,
-                               p->s->position + at + (int)(j / (size_t)n->vocab));
-        if (!p->batch->logits(p->batch->logits_ctx, at, r, t->host_logits, p->e))
-            return false;
-    }
-    return true;
+    struct net *n = p->m->net;
+    dump_rows(p->batch, p->b, layer, name, streams_of(p, first), rows, n->hyper.hc, n->hyper.embd, 0);
 }
 
 static bool forward(struct model *m, struct model_state *s, const struct batch *batch,
@@ -612,23 +529,12 @@ static bool forward(struct model *m, struct model_state *s, const struct batch *
                     struct err *e)
 {
     struct net *n = m->net;
-    struct pass p = {.m = m, .n = n, .b = m->backend, .s = s, .batch = batch, .rows = rows, .e = e};
-    bool ok = start(&p);
-    for (int i = 0; ok && i < n->n_layer; i++) {
-        if (batch->cancel && atomic_load(batch->cancel))
-            ok = err_set(e, ERR_INTERRUPTED, "interrupted");
-        ok = ok && run_layer(&p, i, experts);
-        if (ok && batch->progress)
-            batch->progress(batch->progress_ctx, i + 1, n->n_layer);
-    }
-    ok = ok && finish(&p);
-    m->backend->layer = -1;
-    if (!ok) { /* the sums must be zero between layers */
-        size_t count = (size_t)batch->rows * (size_t)n->hyper.embd;
-        m->backend->routed(m->backend, n->scratch.moe.sum, count, n->scratch.moe.in);
-        m->backend->finish(m->backend, NULL);
-    }
-    return ok;
+    const struct pass_steps steps = {.moe = &n->moe, .begin = begin, .embed = embed, .enter = enter,
+                                     .mix = mix, .mixture = mixture_of, .write_back = write_back,
+                                     .head = head, .show = show};
+    struct pass p = {.m = m, .b = m->backend, .s = s, .batch = batch, .experts = experts,
+                     .rows = rows, .steps = &steps, .moe = &n->scratch.moe, .e = e};
+    return pass_run(&p, &n->scratch.head);
 }
 
 const struct arch arch_qwen4exp = {

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/pass.h"
+
+#include <math.h>
+
+void pass_carve(struct pass_scratch *t, int tile, int vocab, struct carve *device,
+                struct carve *host)
+{
+    size_t count = (size_t)tile * (size_t)vocab;
+    t->logits = carve(device, count, sizeof(float));
+    t->host_logits = carve(host, count, sizeof(float));
+}
+
+/* Rows of the tile that starts at `first`. */
+static int tile_rows(const struct pass *p, int first)
+{
+    int left = p->batch->rows - first;
+    return left < p->m->tile ? left : p->m->tile;
+}
+
+static bool cancelled(struct pass *p)
+{
+    return p->batch->cancel && atomic_load(p->batch->cancel) &&
+           !err_set(p->e, ERR_INTERRUPTED, "interrupted");
+}
+
+static bool run_layer(struct pass *p, int i)
+{
+    const struct pass_steps *steps = p->steps;
+    int rows = p->batch->rows, tile = p->m->tile;
+    p->b->layer = i;
+    if (steps->enter && !steps->enter(p, i))
+        return false;
+    for (int at = 0; at < rows; at += tile) {
+        if (p->batch->dump)
+            steps->show(p, i, "in", at, tile_rows(p, at));
+        if (cancelled(p) || !steps->mix(p, i, at, tile_rows(p, at)))
+            return false;
+    }
+    if (!mixture_run(p->b, steps->moe, steps->mixture(p, i), p->moe, tile, p->experts, p->batch, i,
+                     p->e))
+        return false;
+    for (int at = 0; at < rows; at += tile)
+        steps->write_back(p, i, at, tile_rows(p, at));
+    return p->b->finish(p->b, p->e);
+}
+
+/* The head, for the rows whose logits are wanted. */
+static bool give_logits(struct pass *p, const struct pass_scratch *t)
+{
+    int rows = p->batch->rows, vocab = p->m->info.vocab;
+    enum logits_wanted wanted = p->batch->wanted;
+    int first = wanted == LOGITS_ALL ? 0 : wanted == LOGITS_LAST ? rows - 1 : rows;
+    for (int at = first; at < rows; at += p->m->tile) {
+        int r = tile_rows(p, at);
+        size_t count = (size_t)r * (size_t)vocab;
+        p->steps->head(p, at, r, t->logits);
+        if (cancelled(p) || !p->b->finish(p->b, p->e) ||
+            !p->b->read(p->b, t->host_logits, t->logits, count * sizeof(float), p->e))
+            return false;
+        for (size_t j = 0; j < count; j++)
+            if (!isfinite(t->host_logits[j]))
+                return err_set(p->e, ERR_NUMERIC, "head: logit %zu at position %d is not finite",
+                               j % (size_t)vocab, p->s->position + at + (int)(j / (size_t)vocab));
+        if (!p->batch->logits(p->batch->logits_ctx, at, r, t->host_logits, p->e))
+            return false;
+    }
+    return true;
+}
+
+bool pass_run(struct pass *p, const struct pass_scratch *t)
+{
+    int rows = p->batch->rows, tile = p->m->tile, layers = p->m->info.layers;
+    bool ok = !p->steps->begin || p->steps->begin(p);
+    for (int at = 0; ok && at < rows; at += tile)
+        p->steps->embed(p, at, tile_rows(p, at));
+    for (int i = 0; ok && i < layers; i++) {
+        ok = !cancelled(p) && run_layer(p, i);
+        if (ok && p->batch->progress)
+            p->batch->progress(p->batch->progress_ctx, i + 1, layers);
+    }
+    p->b->layer = -1;
+    for (int at = 0; ok && p->batch->dump && at < rows; at += tile)
+        p->steps->show(p, -1, "out", at, tile_rows(p, at));
+    ok = ok && give_logits(p, t);
+    if (!ok) { /* the sums must be zero between layers */
+        p->b->routed(p->b, p->moe->sum, (size_t)rows * (size_t)p->m->info.embd, p->moe->in);
+        p->b->finish(p->b, NULL);
+    }
+    return ok;
+}
