@@ -23,6 +23,8 @@ void weights_free(struct weights *w)
 {
     if (w->block)
         w->backend->release(w->backend, w->block, w->block_bytes);
+    for (size_t i = 0; i < w->n; i++)
+        mem_free(w->requests[i].row_of);
     mem_free(w->requests);
     *w = (struct weights){0};
 }
@@ -118,28 +120,72 @@ static bool read_scales(struct weights *w, const char *name, float *out, int cou
     return true;
 }
 
+/* Notes a matrix of `n_out` rows out of a tensor [n_in, file_rows]. */
+static struct weight_request *matrix(struct weights *w, struct tensor *out, const char *name,
+                                     int64_t n_in, int64_t file_rows, int64_t n_out, struct err *e)
+{
+    char wanted[64];
+    bool found;
+    const struct gguf_tensor *t = need(w, name, e);
+    if (!t)
+        return NULL;
+    if (t->ne[0] != (uint64_t)n_in || t->ne[1] != (uint64_t)file_rows || t->ne[2] != 1 ||
+        t->ne[3] != 1) {
+        snprintf(wanted, sizeof wanted, "[%lld, %lld]", (long long)n_in, (long long)file_rows);
+        wrong_shape(w, t, wanted, e);
+        return NULL;
+    }
+    struct weight_request *r =
+        request(w, t, t->bytes / (uint64_t)file_rows * (uint64_t)n_out, e);
+    if (!r)
+        return NULL;
+    *out = (struct tensor){.type = t->type, .n_in = (int)n_in, .n_out = (int)n_out, .scale = 1};
+    r->matrix = out;
+    r->rows = n_out;
+    return read_scales(w, name, &out->scale, 1, &found, e) ? r : NULL;
+}
+
 bool weights_matrix(struct weights *w, struct tensor *out, int64_t n_in, int64_t n_out,
                     struct err *e, const char *format, ...)
 {
-    char name[NAME_BYTES], wanted[64];
+    char name[NAME_BYTES];
     va_list ap;
     va_start(ap, format);
     vsnprintf(name, sizeof name, format, ap);
     va_end(ap);
-    const struct gguf_tensor *t = need(w, name, e);
-    if (!t)
-        return false;
-    if (t->ne[0] != (uint64_t)n_in || t->ne[1] != (uint64_t)n_out || t->ne[2] != 1 || t->ne[3] != 1) {
-        snprintf(wanted, sizeof wanted, "[%lld, %lld]", (long long)n_in, (long long)n_out);
-        return wrong_shape(w, t, wanted, e);
-    }
-    struct weight_request *r = request(w, t, t->bytes, e);
+    return matrix(w, out, name, n_in, n_out, n_out, e) != NULL;
+}
+
+bool weights_matrix_slice(struct weights *w, struct tensor *out, int64_t n_in, int64_t file_rows,
+                          int64_t first, int64_t n_out, struct err *e, const char *format, ...)
+{
+    char name[NAME_BYTES];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(name, sizeof name, format, ap);
+    va_end(ap);
+    struct weight_request *r = matrix(w, out, name, n_in, file_rows, n_out, e);
+    if (r)
+        r->first = first;
+    return r != NULL;
+}
+
+bool weights_matrix_rows(struct weights *w, struct tensor *out, int64_t n_in, int64_t file_rows,
+                         int64_t n_out, weights_row_of *row_of, const void *ctx, struct err *e,
+                         const char *format, ...)
+{
+    char name[NAME_BYTES];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(name, sizeof name, format, ap);
+    va_end(ap);
+    struct weight_request *r = matrix(w, out, name, n_in, file_rows, n_out, e);
     if (!r)
         return false;
-    bool found;
-    *out = (struct tensor){.type = t->type, .n_in = (int)n_in, .n_out = (int)n_out, .scale = 1};
-    r->matrix = out;
-    return read_scales(w, name, &out->scale, 1, &found, e);
+    r->row_of = mem_alloc_array((size_t)n_out, sizeof *r->row_of, "order of rows", e);
+    for (int64_t i = 0; r->row_of && i < n_out; i++)
+        r->row_of[i] = (int32_t)row_of(i, ctx);
+    return r->row_of != NULL;
 }
 
 bool weights_vector(struct weights *w, const float **out, int64_t count, struct err *e,
@@ -261,18 +307,35 @@ static bool advance(struct reader *r, size_t n, struct err *e)
     return true;
 }
 
-static bool load_matrix(struct reader *r, const struct weight_request *q, struct err *e)
+/* Bytes [from, from + n) of the tensor to `to`, in pieces. */
+static bool load_range(struct reader *r, const struct gguf_tensor *t, uint64_t from, uint64_t n,
+                       char *to, struct err *e)
 {
     struct backend *b = r->w->backend;
-    char *to = (char *)r->w->block + q->at;
     const char *piece;
-    for (uint64_t at = 0; at < q->file->bytes;) {
-        uint64_t left = q->file->bytes - at;
-        size_t n = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
-        if (!read_piece(r, q->file->part, q->file->offset + at, n, &piece, e) ||
-            !b->write(b, to + at, piece, n, e) || !advance(r, n, e))
+    for (uint64_t at = 0; at < n;) {
+        size_t part = n - at < PIECE_BYTES ? (size_t)(n - at) : PIECE_BYTES;
+        if (!read_piece(r, t->part, t->offset + from + at, part, &piece, e) ||
+            !b->write(b, to + at, piece, part, e) || !advance(r, part, e))
             return false;
-        at += n;
+        at += part;
+    }
+    return true;
+}
+
+static bool load_matrix(struct reader *r, const struct weight_request *q, struct err *e)
+{
+    const struct gguf_tensor *t = q->file;
+    char *to = (char *)r->w->block + q->at;
+    uint64_t row_bytes = t->bytes / t->ne[1];
+    for (int64_t i = 0, run; i < q->rows; i += run) { /* runs of rows that lie together */
+        int64_t from = q->row_of ? q->row_of[i] : q->first + i;
+        for (run = 1; i + run < q->rows; run++)
+            if (q->row_of && q->row_of[i + run] != from + run)
+                break;
+        if (!load_range(r, t, (uint64_t)from * row_bytes, (uint64_t)run * row_bytes,
+                        to + (uint64_t)i * row_bytes, e))
+            return false;
     }
     q->matrix->data = to;
     return true;

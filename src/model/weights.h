@@ -13,6 +13,9 @@ struct weight_request {
     struct tensor *matrix;          /* filled by loading; NULL: a vector */
     const float **vector;           /* float32 array of `count` values, NULL: a matrix */
     size_t count;                   /* values of a vector */
+    int64_t rows;                   /* of a matrix: those that are read, */
+    int64_t first;                  /* from this one of the file on, */
+    int32_t *row_of;                /* or where each comes from; NULL: one after the other */
     size_t at;                      /* offset in the block */
 };
 
@@ -42,6 +45,15 @@ void weights_free(struct weights *w);
 /* A matrix of n_in values a row and n_out rows (n_out 1 also matches a vector). Keeps its type. */
 bool weights_matrix(struct weights *w, struct tensor *out, int64_t n_in, int64_t n_out,
                     struct err *e, const char *name, ...) __attribute__((format(printf, 6, 7)));
+/* `n_out` rows of a matrix that has `file_rows`: row r is row_of(r, ctx) of the file. */
+typedef int64_t weights_row_of(int64_t r, const void *ctx);
+bool weights_matrix_rows(struct weights *w, struct tensor *out, int64_t n_in, int64_t file_rows,
+                         int64_t n_out, weights_row_of *row_of, const void *ctx, struct err *e,
+                         const char *name, ...) __attribute__((format(printf, 9, 10)));
+/* The same for rows first .. first + n_out - 1. */
+bool weights_matrix_slice(struct weights *w, struct tensor *out, int64_t n_in, int64_t file_rows,
+                          int64_t first, int64_t n_out, struct err *e, const char *name, ...)
+    __attribute__((format(printf, 8, 9)));
 /* `count` values in any shape, decoded to float32; NaN and inf are refused when loaded. */
 bool weights_vector(struct weights *w, const float **out, int64_t count, struct err *e,
                     const char *name, ...) __attribute__((format(printf, 5, 6)));
