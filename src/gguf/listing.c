@@ -301,8 +301,9 @@ bool gguf_list_text(const struct gguf_file *g, struct gguf_listing want, struct 
     json_putf(out, "%-14s%" PRIu32 "\n%-14s%" PRIu64 "\n%-14s%d\n%-14s", "version", gguf_version(g),
               "alignment", gguf_alignment(g), "files", gguf_parts(g), "size");
     put_size(out, gguf_total_bytes(g));
-    json_putf(out, " (%" PRIu64 " bytes)\n%-14s%zu\n", gguf_total_bytes(g), "keys",
-              gguf_key_count(g));
+    if (gguf_total_bytes(g) >= 1024)
+        json_putf(out, " (%" PRIu64 " bytes)", gguf_total_bytes(g));
+    json_putf(out, "\n%-14s%zu\n", "keys", gguf_key_count(g));
     if (want.keys && !put_key_lines(g, out, e))
         return false;
     json_putf(out, "%-14s%zu\n", "tensors", gguf_tensor_count(g));

@@ -192,6 +192,39 @@ static void test_every_flipped_bit_is_survived(void **state)
     }
 }
 
+static void test_every_flipped_bit_of_a_split_set_is_survived(void **state)
+{
+    static const char *const names[] = {"m-00001-of-00003.gguf", "m-00002-of-00003.gguf",
+                                        "m-00003-of-00003.gguf"};
+    char *parts[3], first[600];
+    size_t bytes[3], refused = 0;
+    for (int i = 0; i < 3; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "split-3/%s", names[i]);
+        parts[i] = read_odd(name, &bytes[i]);
+        test_folder_write(&folder, names[i], parts[i], bytes[i]);
+    }
+    snprintf(first, sizeof first, "%s", test_folder_name(&folder, names[0]));
+    for (int i = 0; i < 3; i++) {
+        for (size_t bit = 0; bit < 8 * bytes[i]; bit++) {
+            struct err e = {0};
+            parts[i][bit / 8] ^= (char)(1 << bit % 8);
+            test_folder_write(&folder, names[i], parts[i], bytes[i]);
+            parts[i][bit / 8] ^= (char)(1 << bit % 8);
+            if (!use_file(first, &e)) {
+                assert_memory_equal(e.text, folder.folder, strlen(folder.folder));
+                assert_null(strchr(e.text, '\n'));
+                refused++;
+            }
+            assert_int_equal(mem_in_use(), 0);
+        }
+        test_folder_write(&folder, names[i], parts[i], bytes[i]);
+    }
+    assert_true(refused > 100);
+    for (int i = 0; i < 3; i++)
+        free(parts[i]);
+}
+
 static void test_file_that_shrinks_while_open_is_an_error(void **state)
 {
     size_t bytes;
@@ -257,6 +290,7 @@ int main(void)
         cmocka_unit_test(test_each_allocation_of_writing_fails_in_turn),
         cmocka_unit_test(test_files_cut_at_every_length_are_refused),
         cmocka_unit_test(test_every_flipped_bit_is_survived),
+        cmocka_unit_test(test_every_flipped_bit_of_a_split_set_is_survived),
         cmocka_unit_test(test_file_that_shrinks_while_open_is_an_error),
         cmocka_unit_test(test_file_that_changes_while_open_is_survived),
     };
