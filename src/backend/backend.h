@@ -115,6 +115,9 @@ struct backend {
     /* x += y, count values. */
     void (*add)(struct backend *b, float *x, const float *y, size_t count);
 
+    /* x[t] += v for every row. x [rows][n], v [n]. */
+    void (*add_row)(struct backend *b, float *x, const float *v, int rows, int n);
+
     /* Products over the same input rows; x [rows][n_in]. The rows are rounded once per block size. */
     void (*linear)(struct backend *b, const float *x, int rows, int n_in, const struct product *p,
                    int n_products);
@@ -155,18 +158,19 @@ struct backend {
     void (*delta_gates)(struct backend *b, float *alpha, float *beta, const float *a, const float *dt,
                         int rows, int heads);
     /* The recurrence, row by row: S' = exp(g) S, r = S'^T k, e = beta (v - r), S = fma(k, e, S'),
-     * o = S^T q. Value head h uses key head h mod n_k. q, k: [n_k][d], v: [n_v][d] at row_stride;
+     * o = S^T q. Value head h uses key head h mod n_k, or h / (n_v / n_k) if `grouped`. q, k: [n_k][d], v: [n_v][d] at row_stride;
      * g, beta [rows][n_v]; state [n_v][d (value)][d (key)]; out [rows][n_v][d]. */
     void (*delta_scan)(struct backend *b, const float *q, const float *k, const float *v,
                        size_t row_stride, const float *g, const float *beta, int rows, int n_k,
-                       int n_v, int d, float *state, float *out);
+                       int n_v, int d, bool grouped, float *state, float *out);
     /* out = norm(x, w) * gate(z), the norm per head of d values. x, z, out [rows][heads][d]. */
     void (*gated_norm)(struct backend *b, const float *x, const float *w, const float *z, int rows,
                        int heads, int d, float eps, enum gate_kind kind, float *out);
 
     /* Attention. */
     /* out[t][h] = rope(norm(x[t][h], w), pos + t). Heads of d values at x + t * row_stride +
-     * h * head_stride; w [d], NULL: no norm; out [rows][heads][d]. */
+     * h * head_stride; w [d], NULL: no norm; out [rows][heads][d], which may be x itself when
+     * its heads lie one after the other. */
     void (*norm_rope)(struct backend *b, const float *x, size_t row_stride, size_t head_stride,
                       const float *w, const struct rope *rope, int rows, int heads, int d, float eps,
                       int pos, float *out);

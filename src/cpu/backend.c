@@ -203,6 +203,7 @@ static const struct backend table = {
     .embed = cpu_embed,
     .repeat = cpu_repeat,
     .add = cpu_add,
+    .add_row = cpu_add_row,
     .linear = cpu_linear_op,
     .norm = cpu_norm,
     .hc_low = cpu_hc_low,

@@ -121,6 +121,7 @@ struct scan_job {
     size_t row_stride;
     const float *g, *beta;
     int rows, n_k, n_v, d;
+    bool grouped;
     float *state, *out;
 };
 
@@ -129,7 +130,7 @@ static void scan_part(void *ctx, size_t first, size_t end, int worker)
     const struct scan_job *j = ctx;
     size_t d = (size_t)j->d, n_v = (size_t)j->n_v;
     for (size_t h = first; h < end; h++) {
-        size_t key = h % (size_t)j->n_k * d;
+        size_t n_k = (size_t)j->n_k, key = (j->grouped ? h / (n_v / n_k) : h % n_k) * d;
         float *state = j->state + h * d * d; /* stays in the L2 cache for all rows */
         for (size_t t = 0; t < (size_t)j->rows; t++) {
             size_t at = t * j->row_stride;
@@ -142,10 +143,11 @@ static void scan_part(void *ctx, size_t first, size_t end, int worker)
 
 void cpu_delta_scan(struct backend *b, const float *q, const float *k, const float *v,
                     size_t row_stride, const float *g, const float *beta, int rows, int n_k, int n_v,
-                    int d, float *state, float *out)
+                    int d, bool grouped, float *state, float *out)
 {
     struct cpu_backend *c = cpu_of(b);
-    struct scan_job j = {&c->ops, q, k, v, row_stride, g, beta, rows, n_k, n_v, d, state, out};
+    struct scan_job j = {&c->ops, q, k, v, row_stride, g, beta, rows,
+                         n_k, n_v, d, grouped, state, out};
     cpu_split(c, (size_t)n_v, (double)rows * n_v * d * d * 2, scan_part, &j);
 }
 

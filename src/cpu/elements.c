@@ -91,6 +91,27 @@ void cpu_add(struct backend *b, float *x, const float *y, size_t count)
     cpu_split(c, blocks_of(count), (double)count, add_part, &j);
 }
 
+struct add_row_job {
+    const struct cpu_ops *ops;
+    float *x;
+    const float *v;
+    int n;
+};
+
+static void add_row_part(void *ctx, size_t first, size_t end, int worker)
+{
+    const struct add_row_job *j = ctx;
+    for (size_t t = first; t < end; t++)
+        j->ops->add(j->x + t * (size_t)j->n, j->v, j->n);
+}
+
+void cpu_add_row(struct backend *b, float *x, const float *v, int rows, int n)
+{
+    struct cpu_backend *c = cpu_of(b);
+    struct add_row_job j = {&c->ops, x, v, n};
+    cpu_split(c, (size_t)rows, (double)rows * n, add_row_part, &j);
+}
+
 static void swiglu_part(void *ctx, size_t first, size_t end, int worker)
 {
     const struct pair_job *j = ctx;

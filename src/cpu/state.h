@@ -89,6 +89,7 @@ static inline void cpu_first_bad(_Atomic int *first, int at)
 void cpu_embed(struct backend *b, const struct tensor *w, const int32_t *ids, int rows, float *out);
 void cpu_repeat(struct backend *b, const float *x, int rows, int n, int times, float *out);
 void cpu_add(struct backend *b, float *x, const float *y, size_t count);
+void cpu_add_row(struct backend *b, float *x, const float *v, int rows, int n);
 void cpu_linear_op(struct backend *b, const float *x, int rows, int n_in, const struct product *p,
                    int n_products);
 void cpu_norm(struct backend *b, const float *x, const float *w, int w_groups, int count, int n,
@@ -115,7 +116,7 @@ void cpu_delta_gates(struct backend *b, float *alpha, float *beta, const float *
                      int rows, int heads);
 void cpu_delta_scan(struct backend *b, const float *q, const float *k, const float *v,
                     size_t row_stride, const float *g, const float *beta, int rows, int n_k, int n_v,
-                    int d, float *state, float *out);
+                    int d, bool grouped, float *state, float *out);
 void cpu_gated_norm(struct backend *b, const float *x, const float *w, const float *z, int rows,
                     int heads, int d, float eps, enum gate_kind kind, float *out);
 

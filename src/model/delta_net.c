@@ -55,7 +55,8 @@ void delta_net(struct backend *b, const struct delta_net_params *p,
     dump_rows(batch, b, layer, "gdn_conv", t->conv, rows, channels, 0);
     b->delta_norm(b, q, stride, rows, p->n_k, p->d, L2_EPS, true);
     b->delta_norm(b, k, stride, rows, p->n_k, p->d, L2_EPS, false);
-    b->delta_scan(b, q, k, v, stride, t->g, t->beta, rows, p->n_k, p->n_v, p->d, s->delta, t->core);
+    b->delta_scan(b, q, k, v, stride, t->g, t->beta, rows, p->n_k, p->n_v, p->d, p->grouped, s->delta,
+                  t->core);
     dump_rows(batch, b, layer, "gdn_g", t->g, rows, p->n_v, 0);
     dump_rows(batch, b, layer, "gdn_beta", t->beta, rows, p->n_v, 0);
     dump_rows(batch, b, layer, "gdn_core", t->core, rows, p->n_v, p->d, 0);

@@ -12,6 +12,7 @@ struct delta_net_params {
     int taps;        /* width of the convolution */
     float eps;       /* of the output norm */
     enum gate_kind gate;
+    bool grouped;    /* value head h uses key head h / (n_v / n_k), else h mod n_k */
 };
 
 struct delta_net_weights {

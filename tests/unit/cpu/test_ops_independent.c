@@ -102,7 +102,7 @@ static void run_delta(struct backend *b, const struct input *in, struct output *
     static const float a[N_V] = {-0.5f, -0.1f, -1, -0.02f};
     b->delta_gates(b, o->alpha + heads, o->beta + heads, a, in->w, rows, N_V);
     b->delta_scan(b, x, x + N_K * D, x + 2 * N_K * D, QKV, o->alpha + heads, o->beta + heads, rows,
-                  N_K, N_V, D, o->state, o->scan + heads * D);
+                  N_K, N_V, D, false, o->state, o->scan + heads * D);
     b->gated_norm(b, o->scan + heads * D, in->w, in->gates + heads * D, rows, N_V, D, 1e-6f,
                   GATE_SIGMOID, o->gated + heads * D);
 }

@@ -138,8 +138,8 @@ static void the_delta_net_follows_its_recurrence(void **state)
     for (int i = 0; i < N_V * D * D; i++)
         (&want[0][0][0])[i] = s[i];
     float out[ROWS * N_V * D];
-    f.b->delta_scan(f.b, x, x + N_K * D, x + 2 * N_K * D, STRIDE, alpha, beta, ROWS, N_K, N_V, D, s,
-                    out);
+    f.b->delta_scan(f.b, x, x + N_K * D, x + 2 * N_K * D, STRIDE, alpha, beta, ROWS, N_K, N_V, D,
+                    false, s, out);
     for (int t = 0; t < ROWS; t++)
         for (int h = 0; h < N_V; h++)
             for (int i = 0; i < D; i++) {
