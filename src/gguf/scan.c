@@ -11,7 +11,7 @@
 #include "base/mem.h"
 
 /* As much of a name as a message shows. */
-#define SHOWN_BYTES 256
+#define SHOWN_BYTES 512
 
 bool gguf_scan_begin(struct gguf_scan *s, int fd, const char *path, uint64_t at, uint64_t end,
                      struct err *e)
