@@ -6,6 +6,7 @@
  * exact in float32 (section 3 there), so the order of factors does not matter. */
 #include "base/bytes.h"
 #include "base/half.h"
+#include "quant/float_scales.h"
 #include "quant/quant.h"
 
 static const int8_t values_iq4_nl[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
@@ -109,25 +110,6 @@ static void codes_q2_0(const uint8_t *b, int16_t *q)
 {
     for (int i = 0; i < 64; i++)
         q[i] = (int16_t)((b[2 + i / 4] >> 2 * (i % 4) & 3) - 1);
-}
-
-/* 2^(e - 128); the two smallest are denormal. 255 is no NaN. */
-static float scale_mxfp4(const uint8_t *b)
-{
-    uint32_t e = b[0];
-    return half_bits_f32(e < 2 ? 0x00200000u << e : (e - 1) << 23);
-}
-
-/* Half of an unsigned 8-bit float with 4 bits of exponent and 3 of mantissa; the top bit is
- * ignored, 7f is 0. */
-static float scale_nvfp4(uint8_t byte)
-{
-    int exponent = byte >> 3 & 15, mantissa = byte & 7;
-    if (byte == 0x7f)
-        return 0;
-    if (exponent == 0)
-        return (float)mantissa * 0x1p-10f;
-    return (1 + (float)mantissa / 8) * half_bits_f32((uint32_t)(exponent - 8 + 127) << 23);
 }
 
 typedef void codes_fn(const uint8_t *b, int16_t *q);
@@ -260,7 +242,7 @@ static void decode_mxfp4(const uint8_t *b, float *out, int64_t n)
 {
     int16_t q[32];
     for (int64_t k = 0; k < n; k++, b += 17, out += 32) {
-        float d = scale_mxfp4(b);
+        float d = quant_scale_mxfp4(b[0]);
         codes_mxfp4(b, q);
         for (int i = 0; i < 32; i++)
             out[i] = (float)q[i] * d;
@@ -270,7 +252,7 @@ static void unpack_mxfp4(const uint8_t *b, int n, struct quant_row *row)
 {
     for (int k = 0; k < n / 32; k++, b += 17) {
         codes_mxfp4(b, row->w + 32 * k);
-        row->d[k] = scale_mxfp4(b);
+        row->d[k] = quant_scale_mxfp4(b[0]);
     }
 }
 
@@ -280,7 +262,7 @@ static void decode_nvfp4(const uint8_t *b, float *out, int64_t n)
     for (int64_t k = 0; k < n; k++, b += 36, out += 64) {
         codes_nvfp4(b, q);
         for (int i = 0; i < 64; i++)
-            out[i] = (float)q[i] * scale_nvfp4(b[i / 16]);
+            out[i] = (float)q[i] * quant_scale_nvfp4(b[i / 16]);
     }
 }
 static void unpack_nvfp4(const uint8_t *b, int n, struct quant_row *row)
@@ -288,7 +270,7 @@ static void unpack_nvfp4(const uint8_t *b, int n, struct quant_row *row)
     for (int i = 0; i < n; i += 64, b += 36) {
         codes_nvfp4(b, row->w + i);
         for (int part = 0; part < 4; part++)
-            row->d16[i / 16 + part] = scale_nvfp4(b[part]);
+            row->d16[i / 16 + part] = quant_scale_nvfp4(b[part]);
     }
 }
 
