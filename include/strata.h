@@ -171,6 +171,8 @@ struct strata_prompt *strata_render(struct strata_model *m, const char *messages
                                     struct strata_error *e);
 void strata_prompt_free(struct strata_prompt *p);
 const char *strata_prompt_text(const struct strata_prompt *p, size_t *bytes); /* NUL-terminated */
+/* It ends with an open <think>: the answer begins with reasoning. */
+bool strata_prompt_opens_thinking(const struct strata_prompt *p);
 /* Its ids: control tokens count only outside of what users wrote. *ids: strata_free. */
 bool strata_prompt_ids(struct strata_model *m, const struct strata_prompt *p, int32_t **ids,
                        size_t *n, struct strata_error *e);
@@ -240,15 +242,16 @@ struct strata_sampling {
     uint64_t seed;
 };
 
-/* The file's suggestions, else temperature 0.7, top-k 20, top-p 0.9; a fresh seed. */
-void strata_sampling_defaults(struct strata_model *m, struct strata_sampling *out);
+/* The file's suggestions, else temperature 0.7, top-k 20, top-p 0.9; a fresh seed below 2^32. */
+bool strata_sampling_defaults(struct strata_model *m, struct strata_sampling *out,
+                              struct strata_error *e);
 /* Sets how this session samples, and begins an answer at its position. */
 bool strata_answer_begin(struct strata_session *s, const struct strata_sampling *p,
                          struct strata_error *e);
-/* How this session samples: as set, or as a loaded state said. */
-void strata_sampling_get(const struct strata_session *s, struct strata_sampling *out);
+/* How this session samples: as set, or as a loaded state said. False: neither. */
+bool strata_sampling_get(const struct strata_session *s, struct strata_sampling *out);
 /* Chooses the next id from strata_logits; does not feed it. The draw depends on the seed and the
- * position alone. Without strata_answer_begin: the defaults. */
+ * position alone. After strata_answer_begin, or when a loaded state said how. */
 bool strata_sample(struct strata_session *s, int32_t *id, struct strata_error *e);
 
 /* ---- The text of an answer ------------------------------------------------------------------ */
@@ -276,7 +279,8 @@ const char *strata_messages(const struct strata_session *s); /* NULL: none */
 /* Writes the whole session to a file of mode 0600, atomically (docs/formats.md, STRSES01). */
 bool strata_save(struct strata_session *s, const char *path, struct strata_error *e);
 /* Reads it. Another model is refused; the same model with other bits (a newer program, another KV
- * type) is rebuilt by feeding the ids again, with a note. After a failure the session is empty. */
+ * type) is rebuilt by feeding the ids again, with a note. A file that is refused for its header
+ * leaves the session alone; after a failure further on the session is empty. */
 bool strata_load(struct strata_session *s, const char *path, const struct strata_pass *pass,
                  struct strata_error *e);
 
