@@ -14,11 +14,40 @@ bool delta_net_bind(struct weights *w, struct delta_net_weights *out,
            weights_matrix(w, &out->gate, p->embd, inner, e, "blk.%d.attn_gate.weight", layer) &&
            weights_matrix(w, &out->alpha, p->embd, p->n_v, e, "blk.%d.ssm_alpha.weight", layer) &&
            weights_matrix(w, &out->beta, p->embd, p->n_v, e, "blk.%d.ssm_beta.weight", layer) &&
-           weights_vector(w, &out->conv, channels * p->taps, e, "blk.%d.ssm_conv1d.weight", layer) &&
+           delta_net_bind_rest(w, out, p, layer, e);
+}
+
+bool delta_net_bind_rest(struct weights *w, struct delta_net_weights *out,
+                         const struct delta_net_params *p, int layer, struct err *e)
+{
+    int64_t channels = delta_net_channels(p), inner = (int64_t)p->n_v * p->d;
+    return weights_vector(w, &out->conv, channels * p->taps, e, "blk.%d.ssm_conv1d.weight", layer) &&
            weights_vector(w, &out->dt, p->n_v, e, "blk.%d.ssm_dt.bias", layer) &&
            weights_vector(w, &out->a, p->n_v, e, "blk.%d.ssm_a", layer) &&
            weights_vector(w, &out->norm, p->d, e, "blk.%d.ssm_norm.weight", layer) &&
            weights_matrix(w, &out->out, inner, p->embd, e, "blk.%d.ssm_out.weight", layer);
+}
+
+void delta_net_carve(struct delta_net_scratch *t, const struct delta_net_params *p, int tile,
+                     struct carve *device)
+{
+    const size_t f = sizeof(float), rows = (size_t)tile, channels = (size_t)delta_net_channels(p);
+    size_t heads = (size_t)p->n_v, inner = heads * (size_t)p->d;
+    t->qkv = carve(device, rows * channels, f);
+    t->conv = carve(device, rows * channels, f);
+    t->z = carve(device, rows * inner, f);
+    t->core = carve(device, rows * inner, f);
+    t->g = carve(device, rows * heads, f);
+    t->beta = carve(device, rows * heads, f);
+}
+
+void delta_net_state(struct state_builder *b, const struct delta_net_params *p, int layer,
+                     struct layer_state *out)
+{
+    if (p->taps > 1)
+        out->conv = state_add(b, layer, "conv", STATE_F32, 0, false, p->taps - 1,
+                              delta_net_channels(p), 0);
+    out->delta = state_add(b, layer, "delta", STATE_F32, 0, false, p->n_v, p->d, p->d, 0);
 }
 
 /* The state after these rows, as S [n_v][key][value] (fixtures). */

@@ -3,6 +3,7 @@
 #ifndef STRATA_MODEL_DELTA_NET_H
 #define STRATA_MODEL_DELTA_NET_H
 
+#include "model/arch.h"
 #include "model/state.h"
 #include "model/weights.h"
 
@@ -30,13 +31,24 @@ struct delta_net_scratch {
     float *g, *beta;   /* [tile][n_v] */
 };
 
+void delta_net_carve(struct delta_net_scratch *t, const struct delta_net_params *p, int tile,
+                     struct carve *device);
+/* Adds the layer's items to a state. */
+void delta_net_state(struct state_builder *b, const struct delta_net_params *p, int layer,
+                     struct layer_state *out);
+
 static inline int delta_net_channels(const struct delta_net_params *p)
 {
     return (2 * p->n_k + p->n_v) * p->d;
 }
 
+/* attn_qkv, attn_gate, ssm_alpha, ssm_beta and what delta_net_bind_rest asks for. */
 bool delta_net_bind(struct weights *w, struct delta_net_weights *out,
                     const struct delta_net_params *p, int layer, struct err *e);
+
+/* Convolution, vectors and output projection alone. */
+bool delta_net_bind_rest(struct weights *w, struct delta_net_weights *out,
+                         const struct delta_net_params *p, int layer, struct err *e);
 
 /* out [rows][embd] = delta_net(y); advances conv history and state. y [rows][embd]. */
 void delta_net(struct backend *b, const struct delta_net_params *p,

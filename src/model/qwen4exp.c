@@ -153,7 +153,7 @@ static bool read_hparams(struct model *m, struct net *n, struct err *e)
     if (n->moe.used > n->moe.experts)
         return hparam_refuse(&h, "expert_used_count", "%d of %d experts", n->moe.used, n->moe.experts);
     n->attn = (struct sparse_attn_params){
-        .embd = embd, .eps = eps,
+        .embd = embd, .eps = eps, .gated = true,
         .n_head = hparam_int(&h, "attention.head_count", 1, 4096),
         .d_head = hparam_int(&h, "attention.key_length", 1, 4096),
         .index_heads = hparam_int(&h, "attention.indexer.head_count", 1, 4096),
@@ -311,7 +311,7 @@ static void carve_scratch(struct model *m, int band, int tile, struct carve *dev
     struct net *n = m->net;
     struct scratch cut = {0}, *s = &cut;
     const size_t f = sizeof(float), rows = (size_t)tile, d = (size_t)n->hyper.embd;
-    const size_t hc = (size_t)n->hyper.hc, heads = (size_t)n->delta.n_v, head = (size_t)n->delta.d;
+    const size_t hc = (size_t)n->hyper.hc;
     s->x = carve(device, (size_t)band * hc * d, f);
     s->inject = carve(device, (size_t)band * hc, f);
     s->y = carve(device, rows * d, f);
@@ -323,31 +323,12 @@ static void carve_scratch(struct model *m, int band, int tile, struct carve *dev
     s->hyper.gate = carve(device, rows * hc * d, f);
     s->hyper.low = carve(device, rows * (size_t)n->hyper.rank, f);
 
-    size_t channels = (size_t)delta_net_channels(&n->delta);
-    s->delta.qkv = carve(device, rows * channels, f);
-    s->delta.conv = carve(device, rows * channels, f);
-    s->delta.z = carve(device, rows * heads * head, f);
-    s->delta.core = carve(device, rows * heads * head, f);
-    s->delta.g = carve(device, rows * heads, f);
-    s->delta.beta = carve(device, rows * heads, f);
-
-    size_t wide = (size_t)n->attn.n_head * (size_t)n->attn.d_head;
-    size_t narrow = (size_t)n->attn.n_kv * (size_t)n->attn.d_head;
-    size_t index = (size_t)n->attn.index_heads * (size_t)n->attn.index_d, chosen = 0;
+    int chosen = 0;
     for (int i = 0; i < n->n_layer; i++)
         if (n->layer[i].attn.ratio)
-            chosen = (size_t)larger((int)chosen, n->attn.budget / n->layer[i].attn.ratio);
-    s->attn.q_gate = carve(device, rows * 2 * wide, f);
-    s->attn.q = carve(device, rows * wide, f);
-    s->attn.core = carve(device, rows * wide, f);
-    s->attn.k = carve(device, rows * narrow, f);
-    s->attn.v = carve(device, rows * narrow, f);
-    s->attn.index_q = carve(device, rows * index, f);
-    s->attn.index_q_raw = carve(device, rows * index, f);
-    s->attn.index_k = carve(device, rows * (size_t)n->attn.index_d, f);
-    s->attn.blocks = carve(device, rows * chosen, sizeof(int32_t));
-    s->attn.counts = carve(device, rows, sizeof(int32_t));
-
+            chosen = larger(chosen, n->attn.budget / n->layer[i].attn.ratio);
+    delta_net_carve(&s->delta, &n->delta, tile, device);
+    sparse_attn_carve(&s->attn, &n->attn, tile, chosen, device);
     mixture_carve(&s->moe, &n->moe, band, tile, device, host);
     if (n->ngram_layer >= 0)
         carve_ngram(n, m, s, band, tile, device, host);
@@ -359,26 +340,13 @@ static void carve_scratch(struct model *m, int band, int tile, struct carve *dev
 static void list_state(const struct model *m, struct state_builder *b)
 {
     const struct net *n = m->net;
-    enum state_element kv = b->kv == KV_F16 ? STATE_F16 : STATE_F32;
     for (int i = 0; i < n->n_layer; i++) {
         const struct layer *l = &n->layer[i];
         struct layer_state ls = {0};
-        if (l->recurrent) {
-            if (n->delta.taps > 1)
-                ls.conv = state_add(b, i, "conv", STATE_F32, 0, false, n->delta.taps - 1,
-                                    delta_net_channels(&n->delta), 0);
-            ls.delta = state_add(b, i, "delta", STATE_F32, 0, false, n->delta.n_v, n->delta.d,
-                                 n->delta.d, 0);
-        } else {
-            ls.kv = (struct kv_cache){.type = b->kv, .n_kv = n->attn.n_kv, .d_head = n->attn.d_head};
-            ls.kv.k = state_add(b, i, "k", kv, 1, false, n->attn.n_kv, n->attn.d_head, 0);
-            ls.kv.v = state_add(b, i, "v", kv, 1, false, n->attn.n_kv, n->attn.d_head, 0);
-        }
-        if (l->attn.ratio) {
-            ls.index_raw = state_add(b, i, "index_k", kv, 1, false, n->attn.index_d, 0);
-            ls.index_pool = state_add(b, i, "index_pool", STATE_F32, l->attn.ratio, true,
-                                      n->attn.index_d, 0);
-        }
+        if (l->recurrent)
+            delta_net_state(b, &n->delta, i, &ls);
+        else
+            sparse_attn_state(b, &l->attn, i, &ls);
         if (l->has_ngram && n->ngram.taps > 1)
             ls.ngram_conv = state_add(b, i, "ngram_conv", STATE_F32, 0, false,
                                       (n->ngram.taps - 1) * n->ngram.longest,

@@ -6,13 +6,40 @@
 #include "base/mem.h"
 #include "model/dump.h"
 
+static int query_width(const struct sparse_attn_params *p)
+{
+    return p->n_head * p->d_head * (p->gated ? 2 : 1);
+}
+
+static bool bind_projections(struct weights *w, struct sparse_attn_weights *out,
+                             const struct sparse_attn_params *p, int layer, struct err *e)
+{
+    int64_t wide = query_width(p), narrow = (int64_t)p->n_kv * p->d_head, all = wide + 2 * narrow;
+    const char *fused = "blk.%d.attn_qkv.weight";
+    if (weights_has(w, "blk.%d.attn_qkv.weight", layer))
+        return weights_matrix_slice(w, &out->q, p->embd, all, 0, wide, e, fused, layer) &&
+               weights_matrix_slice(w, &out->k, p->embd, all, wide, narrow, e, fused, layer) &&
+               weights_matrix_slice(w, &out->v, p->embd, all, wide + narrow, narrow, e, fused, layer);
+    return weights_matrix(w, &out->q, p->embd, wide, e, "blk.%d.attn_q.weight", layer) &&
+           weights_matrix(w, &out->k, p->embd, narrow, e, "blk.%d.attn_k.weight", layer) &&
+           weights_matrix(w, &out->v, p->embd, narrow, e, "blk.%d.attn_v.weight", layer);
+}
+
+static bool bind_bias(struct weights *w, const float **out, int64_t count, char which, int layer,
+                      struct err *e)
+{
+    return !weights_has(w, "blk.%d.attn_%c.bias", layer, which) ||
+           weights_vector(w, out, count, e, "blk.%d.attn_%c.bias", layer, which);
+}
+
 bool sparse_attn_bind(struct weights *w, struct sparse_attn_weights *out,
                       const struct sparse_attn_params *p, int layer, struct err *e)
 {
     int64_t wide = (int64_t)p->n_head * p->d_head, narrow = (int64_t)p->n_kv * p->d_head;
-    if (!weights_matrix(w, &out->q, p->embd, 2 * wide, e, "blk.%d.attn_q.weight", layer) ||
-        !weights_matrix(w, &out->k, p->embd, narrow, e, "blk.%d.attn_k.weight", layer) ||
-        !weights_matrix(w, &out->v, p->embd, narrow, e, "blk.%d.attn_v.weight", layer) ||
+    if (!bind_projections(w, out, p, layer, e) ||
+        !bind_bias(w, &out->q_bias, query_width(p), 'q', layer, e) ||
+        !bind_bias(w, &out->k_bias, narrow, 'k', layer, e) ||
+        !bind_bias(w, &out->v_bias, narrow, 'v', layer, e) ||
         !weights_matrix(w, &out->out, wide, p->embd, e, "blk.%d.attn_output.weight", layer) ||
         !weights_vector(w, &out->q_norm, p->d_head, e, "blk.%d.attn_q_norm.weight", layer) ||
         !weights_vector(w, &out->k_norm, p->d_head, e, "blk.%d.attn_k_norm.weight", layer))
@@ -28,6 +55,37 @@ bool sparse_attn_bind(struct weights *w, struct sparse_attn_weights *out,
                           layer) &&
            weights_vector(w, &out->index_k_norm, p->index_d, e, "blk.%d.indexer.k_norm.weight",
                           layer);
+}
+
+void sparse_attn_state(struct state_builder *b, const struct sparse_attn_params *p, int layer,
+                       struct layer_state *out)
+{
+    enum state_element kv = b->kv == KV_F16 ? STATE_F16 : STATE_F32;
+    out->kv = (struct kv_cache){.type = b->kv, .n_kv = p->n_kv, .d_head = p->d_head};
+    out->kv.k = state_add(b, layer, "k", kv, 1, false, p->n_kv, p->d_head, 0);
+    out->kv.v = state_add(b, layer, "v", kv, 1, false, p->n_kv, p->d_head, 0);
+    if (!p->ratio)
+        return;
+    out->index_raw = state_add(b, layer, "index_k", kv, 1, false, p->index_d, 0);
+    out->index_pool = state_add(b, layer, "index_pool", STATE_F32, p->ratio, true, p->index_d, 0);
+}
+
+void sparse_attn_carve(struct sparse_attn_scratch *t, const struct sparse_attn_params *p, int tile,
+                       int most_blocks, struct carve *device)
+{
+    const size_t f = sizeof(float), rows = (size_t)tile;
+    size_t wide = (size_t)p->n_head * (size_t)p->d_head, narrow = (size_t)p->n_kv * (size_t)p->d_head;
+    size_t index = (size_t)p->index_heads * (size_t)p->index_d;
+    t->q_gate = carve(device, rows * (size_t)query_width(p), f);
+    t->q = carve(device, rows * wide, f);
+    t->core = carve(device, rows * wide, f);
+    t->k = carve(device, rows * narrow, f);
+    t->v = carve(device, rows * narrow, f);
+    t->index_q = carve(device, rows * index, f);
+    t->index_q_raw = carve(device, rows * index, f);
+    t->index_k = carve(device, rows * (size_t)p->index_d, f);
+    t->blocks = carve(device, rows * (size_t)most_blocks, sizeof(int32_t));
+    t->counts = carve(device, rows, sizeof(int32_t));
 }
 
 /* The indexer's scores and choices of one tile, for a dump; `n` blocks are complete at its end. */
@@ -76,7 +134,7 @@ void sparse_attn(struct backend *b, const struct sparse_attn_params *p,
                  int rows, int pos, const struct sparse_attn_scratch *t, const struct batch *batch,
                  int layer, float *out)
 {
-    size_t d = (size_t)p->d_head, row = (size_t)p->n_head * 2 * d;
+    size_t d = (size_t)p->d_head, head = p->gated ? 2 * d : d, row = (size_t)p->n_head * head;
     int narrow = p->n_kv * p->d_head, wide = p->n_head * p->d_head;
 
     b->linear(b, y, rows, p->embd,
@@ -86,7 +144,13 @@ void sparse_attn(struct backend *b, const struct sparse_attn_params *p,
                                  {&w->index_q, t->index_q_raw},
                                  {&w->index_k, t->index_k}},
               p->ratio ? 5 : 3);
-    b->norm_rope(b, t->q_gate, row, 2 * d, w->q_norm, &p->rope, rows, p->n_head, p->d_head, p->eps,
+    if (w->q_bias)
+        b->add_row(b, t->q_gate, w->q_bias, rows, (int)row);
+    if (w->k_bias)
+        b->add_row(b, t->k, w->k_bias, rows, narrow);
+    if (w->v_bias)
+        b->add_row(b, t->v, w->v_bias, rows, narrow);
+    b->norm_rope(b, t->q_gate, row, head, w->q_norm, &p->rope, rows, p->n_head, p->d_head, p->eps,
                  pos, t->q);
     b->norm_rope(b, t->k, (size_t)narrow, d, w->k_norm, &p->rope, rows, p->n_kv, p->d_head, p->eps,
                  pos, t->k);
@@ -103,6 +167,7 @@ void sparse_attn(struct backend *b, const struct sparse_attn_params *p,
     }
     b->attention(b, t->q, &s->kv, &choice, rows, p->n_head, pos, t->core);
     dump_rows(batch, b, layer, "attn_core", t->core, rows, p->n_head, p->d_head, 0);
-    b->gate(b, t->core, t->q_gate + p->d_head, row, 2 * d, rows, p->n_head, p->d_head);
+    if (p->gated)
+        b->gate(b, t->core, t->q_gate + p->d_head, row, head, rows, p->n_head, p->d_head);
     b->linear(b, t->core, rows, wide, &(struct product){&w->out, out}, 1);
 }
