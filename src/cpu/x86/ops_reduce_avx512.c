@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Kernels with a sum in them with AVX-512, bit for bit as ops_reduce.c: the 32 chains are two
+ * registers, elements 32 i .. + 15 and 32 i + 16 .. + 31. */
+#include <math.h>
+
+#include "backend/backend.h"
+#include "cpu/x86/math_avx512.h"
+#include "cpu/x86/ops_x86.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+static float dot(const float *a, const float *b, int n)
+{
+    __m512 low = _mm512_setzero_ps(), high = low;
+    int i = 0;
+    for (; i + 32 <= n; i += 32) {
+        low = _mm512_fmadd_ps(_mm512_loadu_ps(a + i), _mm512_loadu_ps(b + i), low);
+        high = _mm512_fmadd_ps(_mm512_loadu_ps(a + i + 16), _mm512_loadu_ps(b + i + 16), high);
+    }
+    __mmask16 m = lanes_16(n - i), m2 = lanes_16(n - i - 16);
+    low = _mm512_mask3_fmadd_ps(load_16(a + i, m), load_16(b + i, m), low, m);
+    high = _mm512_mask3_fmadd_ps(load_16(a + i + 16, m2), load_16(b + i + 16, m2), high, m2);
+    return tree_16(_mm512_add_ps(low, high));
+}
+
+static void norm(const float *x, const float *w, int n, float eps, float *out)
+{
+    __m512 root = _mm512_set1_ps(sqrtf(dot(x, x, n) / (float)n + eps));
+    for (int i = 0; i < n; i += 16) {
+        __mmask16 m = lanes_16(n - i);
+        __m512 y = _mm512_mul_ps(_mm512_div_ps(load_16(x + i, m), root), load_16(w + i, m));
+        _mm512_mask_storeu_ps(out + i, m, y);
+    }
+}
+
+static float softmax(float *x, int n, float divisor)
+{
+    __m512 d = _mm512_set1_ps(divisor), top = _mm512_set1_ps(-INFINITY);
+    for (int i = 0; i < n; i += 16) {
+        __mmask16 m = lanes_16(n - i);
+        __m512 y = _mm512_div_ps(load_16(x + i, m), d);
+        _mm512_mask_storeu_ps(x + i, m, y);
+        top = _mm512_mask_max_ps(top, m, y, top); /* top second: NaN is passed over */
+    }
+    __m512 most = _mm512_set1_ps(_mm512_reduce_max_ps(top));
+    __m512 chain[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+    for (int i = 0; i < n; i += 32) {
+        for (int half = 0; half < 2; half++) {
+            float *at = x + i + 16 * half;
+            __mmask16 m = lanes_16(n - i - 16 * half);
+            __m512 y = exp_16(_mm512_sub_ps(load_16(at, m), most));
+            _mm512_mask_storeu_ps(at, m, y);
+            chain[half] = _mm512_mask_add_ps(chain[half], m, chain[half], y);
+        }
+    }
+    return tree_16(_mm512_add_ps(chain[0], chain[1]));
+}
+
+/* Values c .. c + 15 of a row of floats or half floats. */
+INLINE __m512 load_row(const void *row, bool half, int c, __mmask16 lanes)
+{
+    return half ? load_half_16((const uint16_t *)row + c, lanes)
+                : load_16((const float *)row + c, lanes);
+}
+
+INLINE const void *row_at(const void *rows, bool half, size_t stride, const int32_t *index, int i)
+{
+    size_t at = (size_t)(index ? index[i] : i) * stride;
+    return (const char *)rows + at * (half ? sizeof(uint16_t) : sizeof(float));
+}
+
+/* Four dots: row r of q with row r of k; where all are the same row it is loaded once. */
+INLINE __m128 dot_4(const float *const q[4], const void *const k[4], bool half, bool one_k, int d)
+{
+    __m512 low[4], high[4];
+    for (int r = 0; r < 4; r++)
+        low[r] = high[r] = _mm512_setzero_ps();
+    for (int c = 0; c < d; c += 32) {
+        __mmask16 m = lanes_16(d - c), m2 = lanes_16(d - c - 16);
+        __m512 a = load_row(k[0], half, c, m), b = load_row(k[0], half, c + 16, m2);
+        for (int r = 0; r < 4; r++) {
+            if (!one_k && r > 0) {
+                a = load_row(k[r], half, c, m);
+                b = load_row(k[r], half, c + 16, m2);
+            }
+            low[r] = _mm512_mask3_fmadd_ps(load_16(q[r] + c, m), a, low[r], m);
+            high[r] = _mm512_mask3_fmadd_ps(load_16(q[r] + c + 16, m2), b, high[r], m2);
+        }
+    }
+    for (int r = 0; r < 4; r++)
+        low[r] = _mm512_add_ps(low[r], high[r]);
+    return tree_4x16(low[0], low[1], low[2], low[3]);
+}
+
+/* One query head, four rows of k at a time. */
+INLINE void dot_one_head(const float *q, const void *k, bool half, size_t k_stride,
+                         const int32_t *index, int count, int d, float *out)
+{
+    const float *const qs[4] = {q, q, q, q};
+    for (int i = 0; i < count; i += 4) {
+        const void *rows[4];
+        for (int r = 0; r < 4; r++)
+            rows[r] = row_at(k, half, k_stride, index, i + r < count ? i + r : i);
+        _mm_mask_storeu_ps(out + i, (__mmask8)lanes_16(count - i), dot_4(qs, rows, half, false, d));
+    }
+}
+
+/* Three or four query heads share each row of k. */
+INLINE void dot_heads(const float *q, size_t q_stride, int n_q, const void *k, bool half,
+                      size_t k_stride, const int32_t *index, int count, int d, float *out,
+                      size_t out_stride)
+{
+    const float *qs[4];
+    for (int h = 0; h < 4; h++)
+        qs[h] = q + (size_t)(h < n_q ? h : 0) * q_stride;
+    for (int i = 0; i < count; i++) {
+        const void *row = row_at(k, half, k_stride, index, i);
+        const void *const rows[4] = {row, row, row, row};
+        float dots[4];
+        _mm_storeu_ps(dots, dot_4(qs, rows, half, true, d));
+        for (int h = 0; h < n_q; h++)
+            out[(size_t)h * out_stride + (size_t)i] = dots[h];
+    }
+}
+
+INLINE void dot_rows(const float *q, size_t q_stride, int n_q, const void *k, bool half,
+                     size_t k_stride, const int32_t *index, int count, int d, float *out,
+                     size_t out_stride)
+{
+    if (n_q >= 3) {
+        dot_heads(q, q_stride, n_q, k, half, k_stride, index, count, d, out, out_stride);
+        return;
+    }
+    for (size_t h = 0; h < (size_t)n_q; h++)
+        dot_one_head(q + h * q_stride, k, half, k_stride, index, count, d, out + h * out_stride);
+}
+
+static void dot_rows_f32(const float *q, size_t q_stride, int n_q, const void *k, size_t k_stride,
+                         const int32_t *index, int count, int d, float *out, size_t out_stride)
+{
+    dot_rows(q, q_stride, n_q, k, false, k_stride, index, count, d, out, out_stride);
+}
+
+static void dot_rows_f16(const float *q, size_t q_stride, int n_q, const void *k, size_t k_stride,
+                         const int32_t *index, int count, int d, float *out, size_t out_stride)
+{
+    dot_rows(q, q_stride, n_q, k, true, k_stride, index, count, d, out, out_stride);
+}
+
+/* Columns that are summed at a time: four registers for each of up to four heads. */
+#define COLUMNS 64
+
+/* Chain by chain, so that the sums stay in registers: rows j, j + 32, ... for chain j, which is
+ * stored; then the tree over the stored chains. n_q is a constant where this is inlined. */
+INLINE void weigh_columns(const float *w, size_t w_stride, int n_q, const void *v, bool half,
+                          size_t v_stride, const int32_t *index, int count, int c0, int d,
+                          float *out, size_t out_stride)
+{
+    float part[CPU_CHAINS][CPU_OPS_HEADS][COLUMNS];
+    __mmask16 m[4];
+    for (int r = 0; r < 4; r++)
+        m[r] = lanes_16(d - c0 - 16 * r);
+    for (int j = 0; j < CPU_CHAINS; j++) {
+        __m512 sum[CPU_OPS_HEADS][4];
+        for (int h = 0; h < n_q; h++)
+            for (int r = 0; r < 4; r++)
+                sum[h][r] = _mm512_setzero_ps();
+        for (int i = j; i < count; i += CPU_CHAINS) {
+            const void *row = row_at(v, half, v_stride, index, i);
+            __m512 value[4];
+            for (int r = 0; r < 4; r++)
+                value[r] = load_row(row, half, c0 + 16 * r, m[r]);
+            for (int h = 0; h < n_q; h++) {
+                __m512 weight = _mm512_set1_ps(w[(size_t)h * w_stride + (size_t)i]);
+                for (int r = 0; r < 4; r++)
+                    sum[h][r] = _mm512_fmadd_ps(weight, value[r], sum[h][r]);
+            }
+        }
+        for (int h = 0; h < n_q; h++)
+            for (int r = 0; r < 4; r++)
+                _mm512_storeu_ps(&part[j][h][16 * r], sum[h][r]);
+    }
+    for (int h = 0; h < n_q; h++) {
+        for (int r = 0; r < 4; r++) {
+            __m512 s[CPU_CHAINS / 2];
+            for (int j = 0; j < CPU_CHAINS / 2; j++)
+                s[j] = _mm512_add_ps(_mm512_loadu_ps(&part[j][h][16 * r]),
+                                     _mm512_loadu_ps(&part[j + CPU_CHAINS / 2][h][16 * r]));
+            for (int step = CPU_CHAINS / 4; step > 0; step /= 2)
+                for (int j = 0; j < step; j++)
+                    s[j] = _mm512_add_ps(s[j], s[j + step]);
+            _mm512_mask_storeu_ps(out + (size_t)h * out_stride + c0 + 16 * r, m[r], s[0]);
+        }
+    }
+}
+
+INLINE void weigh_rows(const float *w, size_t w_stride, int n_q, const void *v, bool half,
+                       size_t v_stride, const int32_t *index, int count, int d, float *out,
+                       size_t out_stride)
+{
+    for (int c = 0; c < d; c += COLUMNS) {
+        switch (n_q) {
+        case 1:
+            weigh_columns(w, w_stride, 1, v, half, v_stride, index, count, c, d, out, out_stride);
+            break;
+        case 2:
+            weigh_columns(w, w_stride, 2, v, half, v_stride, index, count, c, d, out, out_stride);
+            break;
+        case 3:
+            weigh_columns(w, w_stride, 3, v, half, v_stride, index, count, c, d, out, out_stride);
+            break;
+        default:
+            weigh_columns(w, w_stride, 4, v, half, v_stride, index, count, c, d, out, out_stride);
+        }
+    }
+}
+
+static void weigh_rows_f32(const float *w, size_t w_stride, int n_q, const void *v, size_t v_stride,
+                           const int32_t *index, int count, int d, float *out, size_t out_stride)
+{
+    weigh_rows(w, w_stride, n_q, v, false, v_stride, index, count, d, out, out_stride);
+}
+
+static void weigh_rows_f16(const float *w, size_t w_stride, int n_q, const void *v, size_t v_stride,
+                           const int32_t *index, int count, int d, float *out, size_t out_stride)
+{
+    weigh_rows(w, w_stride, n_q, v, true, v_stride, index, count, d, out, out_stride);
+}
+
+void cpu_ops_set_reduce_avx512(struct cpu_ops *ops)
+{
+    ops->dot = dot;
+    ops->norm = norm;
+    ops->softmax = softmax;
+    ops->dot_rows[KV_F32] = dot_rows_f32;
+    ops->dot_rows[KV_F16] = dot_rows_f16;
+    ops->weigh_rows[KV_F32] = weigh_rows_f32;
+    ops->weigh_rows[KV_F16] = weigh_rows_f16;
+}
