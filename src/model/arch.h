@@ -53,6 +53,6 @@ struct arch {
                     struct err *e);
 };
 
-extern const struct arch arch_qwen4exp;
+extern const struct arch arch_qwen4exp, arch_qwen3moe, arch_qwen3next, arch_qwen35moe;
 
 #endif

@@ -8,7 +8,8 @@
 #include "base/mem.h"
 #include "model/arch.h"
 
-static const struct arch *const archs[] = {&arch_qwen4exp};
+static const struct arch *const archs[] = {&arch_qwen4exp, &arch_qwen3moe, &arch_qwen3next,
+                                          &arch_qwen35moe};
 #define ARCHS (sizeof archs / sizeof *archs)
 
 static const struct arch *find_arch(const struct gguf_file *g, struct err *e)

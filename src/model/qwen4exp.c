@@ -211,13 +211,10 @@ static bool open_net(struct model *m, struct err *e)
     if (!n || !read_hparams(m, n, e))
         return false;
     struct weights *w = &m->weights;
-    const struct gguf_tensor *table = gguf_tensor_find(m->file, "token_embd.weight");
-    if (table && (table->ne[1] < 1 || table->ne[1] > HPARAM_SIZE_MOST))
-        return err_set(e, ERR_FORMAT, "%s: tensor \"token_embd.weight\": %llu rows are no vocabulary",
-                       gguf_part_path(m->file, 0), (unsigned long long)table->ne[1]);
-    n->vocab = table ? (int)table->ne[1] : 1;
+    n->vocab = weights_vocabulary(w, e);
     n->tied = !weights_has(w, "output.weight");
-    if (!weights_matrix(w, &n->token_embd, n->hyper.embd, n->vocab, e, "token_embd.weight") ||
+    if (!n->vocab ||
+        !weights_matrix(w, &n->token_embd, n->hyper.embd, n->vocab, e, "token_embd.weight") ||
         (!n->tied && !weights_matrix(w, &n->output, n->hyper.embd, n->vocab, e, "output.weight")) ||
         !hyper_bind(w, &n->output_hc, &n->hyper, false, "output_hc", e))
         return false;

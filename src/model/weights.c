@@ -12,6 +12,7 @@
 #include "quant/quant.h"
 
 #define NAME_BYTES 96
+#define VOCABULARY_MOST (1 << 24)
 #define PIECE_BYTES ((size_t)4 << 20) /* one read */
 
 void weights_init(struct weights *w, const struct gguf_file *g)
@@ -209,6 +210,19 @@ bool weights_vector(struct weights *w, const float **out, int64_t count, struct 
     r->vector = out;
     r->count = (size_t)count;
     return true;
+}
+
+int weights_vocabulary(struct weights *w, struct err *e)
+{
+    const struct gguf_tensor *t = need(w, "token_embd.weight", e);
+    if (!t)
+        return 0;
+    if (t->ne[1] > VOCABULARY_MOST) {
+        err_set(e, ERR_FORMAT, "%s: tensor \"%s\": %llu rows are no vocabulary", path_of(w, t), t->name,
+                (unsigned long long)t->ne[1]);
+        return 0;
+    }
+    return (int)t->ne[1];
 }
 
 bool weights_has(const struct weights *w, const char *format, ...)

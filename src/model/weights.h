@@ -60,6 +60,9 @@ bool weights_vector(struct weights *w, const float **out, int64_t count, struct 
 bool weights_has(const struct weights *w, const char *name, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Rows of token_embd.weight: the vocabulary. 0 and an error when there is none. */
+int weights_vocabulary(struct weights *w, struct err *e);
+
 /* A stack of experts [n_in, n_out, experts]: not loaded, only described. */
 struct expert_stack {
     const struct gguf_tensor *file;

@@ -16,7 +16,11 @@
 #include "base/mem.h"
 #include "plain.h"
 
-static const char *const models[] = {"q4e_plain", "q4e_sparse", "q4e_ngram", "q4e_odd", "q4e_fused"};
+static const char *const models[] = {"q4e_plain", "q4e_sparse", "q4e_ngram", "q4e_odd", "q4e_fused",
+                                     "q3m_plain", "q3m_tied", "q3m_yarn", "q3n_plain", "q3n_legacy",
+                                     "q35_plain", "q35_fused",
+                                     /* quantized: float32 activations against `logits` */
+                                     "q3m_mix", "q3n_q8", "q35_q4km"};
 #define MODELS (sizeof models / sizeof *models)
 
 struct logits {
@@ -67,12 +71,12 @@ static struct json_doc *read_case(const char *name)
 
 static int ints(const struct json *list, int32_t *out)
 {
-    for (size_t i = 0; i < list->count; i++) {
+    for (size_t i = 0; list && i < list->count; i++) {
         int64_t v;
         assert_true(json_i64(&list->items[i], &v));
         out[i] = (int32_t)v;
     }
-    return (int)list->count;
+    return list ? (int)list->count : 0;
 }
 
 static int best(const float *x, int n)
@@ -138,7 +142,7 @@ static void logits_and_greedy_ids_are_golden(void **state)
         struct plain p;
         struct json_doc *d = read_case(models[m]);
         snprintf(path, sizeof path, TEST_DATA "/fixtures/models/%s.gguf", models[m]);
-        if (!plain_open(&p, path, 2, 256, 64, false, 3, &e))
+        if (!plain_open(&p, path, 2, 256, 64, true, 3, &e))
             fail_msg("%s", e.text);
         const struct json *prompts = json_get(json_root(d), "prompts");
         for (size_t i = 0; i < prompts->count; i++)
@@ -156,7 +160,7 @@ static void bits_do_not_depend_on_cuts_threads_or_arrival(void **state)
         bool is_band;
     } ways[] = {{1, 256, 256, 160, 64, true}, {2, 256, 64, 160, 1, true}, {3, 3, 1, 3, 2, true},
                 {2, 64, 3, 64, 5, true},      {2, 8, 8, 8, 1, false},     {1, 1, 1, 1, 64, false},
-                {2, 5, 4, 5, 64, false}};
+                {2, 5, 4, 5, 64, false},   {2, 200, 7, 200, 2, true}};
     for (size_t m = 0; m < MODELS; m++) {
         char path[512];
         float *first = NULL;

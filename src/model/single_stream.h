@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Networks whose residual is one vector, with a norm before the mixer and one before the experts
+ * (other-archs.md section 4.1). An architecture's file reads its hyper-parameters, says how its
+ * tensors are packed, and takes everything else from here. */
+#ifndef STRATA_MODEL_SINGLE_STREAM_H
+#define STRATA_MODEL_SINGLE_STREAM_H
+
+#include "model/delta_net.h"
+#include "model/hparams.h"
+#include "model/mixture.h"
+#include "model/pass.h"
+#include "model/sparse_attn.h"
+
+struct single_layer {
+    bool recurrent; /* delta net, else attention */
+    const float *attn_norm, *ffn_norm; /* [D] before the mixer, before the experts */
+    struct delta_net_weights delta;
+    struct sparse_attn_weights attn;
+    struct mixture_weights moe;
+};
+
+struct single_scratch {
+    float *x;       /* [band][D] the residual */
+    float *y, *out; /* [tile][D] */
+    struct delta_net_scratch delta;
+    struct sparse_attn_scratch attn;
+    struct mixture_scratch moe;
+    struct pass_scratch head;
+};
+
+struct single_net {
+    int vocab, n_layer, embd;
+    float eps;
+    struct sparse_attn_params attn;
+    struct delta_net_params delta;
+    struct mixture_params moe;
+    struct tensor token_embd, output;
+    bool tied; /* the head is the token embedding */
+    const float *output_norm;
+    struct single_layer *layer; /* [n_layer] */
+    struct single_scratch scratch;
+};
+
+/* Where architectures differ. */
+struct single_kind {
+    const char *arch;
+    bool has_delta;       /* delta net layers, a gate in attention, a shared expert */
+    bool grouped;         /* value head h uses key head h / (n_v / n_k) */
+    const char *ffn_norm; /* name of the norm before the experts */
+    bool (*bind_delta)(struct weights *w, struct delta_net_weights *out,
+                       const struct delta_net_params *p, int layer, struct err *e);
+};
+
+bool single_open(struct model *m, const struct single_kind *kind, struct err *e);
+
+/* The functions of struct arch. */
+void single_close(struct model *m);
+void single_experts(const struct model *m, int layer, struct model_experts *out);
+void single_row_table(const struct model *m, struct model_row_table *out);
+void single_limits(const struct model *m, struct backend_limits *out);
+void single_carve(struct model *m, int band, int tile, struct carve *device, struct carve *host);
+void single_list_state(const struct model *m, struct state_builder *b);
+bool single_restored(struct model *m, struct model_state *s, struct err *e);
+bool single_forward(struct model *m, struct model_state *s, const struct batch *batch,
+                    const struct expert_source *experts, const struct row_source *rows,
+                    struct err *e);
+
+#endif
