@@ -304,20 +304,6 @@ bool io_cancel(struct io_queue *q, uint64_t tag)
     return r;
 }
 
-void io_hurry(struct io_queue *q, uint64_t tag)
-{
-    struct io *io = q->io;
-    pthread_mutex_lock(&io->lock);
-    struct io_request *r = find_waiting(q, tag);
-    if (r && r->lane != IO_URGENT) {
-        list_remove(&io->lane[r->lane], r);
-        r->lane = IO_URGENT;
-        list_append(&io->lane[IO_URGENT], r);
-        pthread_cond_signal(&io->work);
-    }
-    pthread_mutex_unlock(&io->lock);
-}
-
 static int collect(struct io_queue *q, struct io_completion *out, int most, bool wait)
 {
     if (!q->outstanding)

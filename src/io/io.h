@@ -76,8 +76,6 @@ void io_submit(struct io_queue *q, enum io_lane lane, int file, uint64_t offset,
 /* Takes back a request that has not started: true, and no completion comes. False when it has
  * started (or is done): its completion comes as ever. Tags of outstanding requests must differ. */
 bool io_cancel(struct io_queue *q, uint64_t tag);
-/* Moves a queued request to the urgent lane; nothing when it has started. */
-void io_hurry(struct io_queue *q, uint64_t tag);
 
 /* Up to `most` completions. io_wait waits until there is one; 0 when nothing is outstanding. */
 int io_poll(struct io_queue *q, struct io_completion *out, int most);

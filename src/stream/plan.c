@@ -104,18 +104,16 @@ static uint64_t arena_asked(const struct plan_input *in, const struct bounds *b,
     uint64_t asked = room;
     switch (in->arena.kind) {
     case PLAN_ARENA_AUTO:
+    case PLAN_ARENA_MAX:
         break;
     case PLAN_ARENA_BYTES:
         asked = in->arena.bytes;
         break;
     case PLAN_ARENA_SHARE:
-        asked = (uint64_t)((double)stream_expert_bytes(in->stream) * in->arena.percent / 100);
+        asked = (uint64_t)((double)b->all * in->arena.percent / 100);
         break;
     case PLAN_ARENA_MIN:
         asked = b->least;
-        break;
-    case PLAN_ARENA_MAX:
-        asked = b->all;
         break;
     }
     return asked < b->all ? asked : b->all;
@@ -152,7 +150,7 @@ static bool choose_arena(const struct plan_input *in, const struct bounds *b, ui
                        (unsigned long long)in->ctx);
     uint64_t room = limit > fixed ? limit - fixed : 0;
     *arena = arena_asked(in, b, room);
-    if (in->arena.kind == PLAN_ARENA_AUTO && *arena < b->least)
+    if ((in->arena.kind == PLAN_ARENA_AUTO || in->arena.kind == PLAN_ARENA_MAX) && *arena < b->least)
         *arena = b->least; /* refused below, with what it takes */
     if (*arena < b->least)
         return err_set(e, ERR_MEMORY,
@@ -173,7 +171,8 @@ static void add_point(struct plan *p, const char *name, uint64_t arena, uint64_t
 bool plan_compute(const struct plan_input *in, struct plan *out, struct err *e)
 {
     struct bounds b = find_bounds(in);
-    uint64_t limit = in->memory ? in->memory : in->system ? in->system : UINT64_MAX, arena;
+    uint64_t limit = in->memory ? in->memory : in->system ? in->system : UINT64_MAX;
+    uint64_t arena = 0;
     if (!choose_arena(in, &b, limit, &arena, e))
         return false;
     uint64_t fixed = fixed_bytes(in, &b);

@@ -18,10 +18,10 @@ enum plan_arena_kind { PLAN_ARENA_AUTO, PLAN_ARENA_BYTES, PLAN_ARENA_SHARE, PLAN
 struct plan_arena {
     enum plan_arena_kind kind;
     uint64_t bytes; /* PLAN_ARENA_BYTES */
-    double percent; /* PLAN_ARENA_SHARE: of the bytes of all routed experts */
+    double percent; /* PLAN_ARENA_SHARE: of what holds all routed experts */
 };
 
-/* --arena SIZE|N%|min|max. */
+/* --arena SIZE|N%|min|max: min is the least that works, max all that memory gives. */
 bool plan_parse_arena(const char *text, struct plan_arena *out, struct err *e);
 
 /* ---- the plan ---- */

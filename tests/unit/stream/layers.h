@@ -32,9 +32,9 @@ static const struct stream_layer layers[LAYERS] = {
 #define FILE_BYTES 700000
 static uint8_t file_copy[FILES][FILE_BYTES];
 static char file_path[FILES][64];
-static const char *file_paths[FILES] = {file_path[0], file_path[1]};
+static const char *file_paths[FILES] __attribute__((unused)) = {file_path[0], file_path[1]};
 
-static int write_layers(void **state)
+static inline int write_layers(void **state)
 {
     (void)state;
     for (int f = 0; f < FILES; f++) {
@@ -51,7 +51,7 @@ static int write_layers(void **state)
     return 0;
 }
 
-static int remove_layers(void **state)
+static inline int remove_layers(void **state)
 {
     (void)state;
     for (int f = 0; f < FILES; f++)
