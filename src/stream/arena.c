@@ -207,6 +207,16 @@ uint64_t stream_cycle_bytes(const struct stream_config *c, size_t io_align)
     return sum;
 }
 
+uint64_t arena_most_slots(const struct stream_config *c, size_t io_align)
+{
+    struct arena_layout a;
+    uint64_t sum = 0;
+    make_classes(c, io_align, &a);
+    for (int i = 0; i < a.classes; i++)
+        sum += a.class[i].records + (uint64_t)a.class[i].staging;
+    return sum;
+}
+
 uint64_t stream_count_slots(const struct stream_config *c, size_t io_align)
 {
     struct arena_layout a;

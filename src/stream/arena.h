@@ -48,6 +48,8 @@ struct arena_layer arena_place_layer(const struct stream_layer *l, size_t io_ali
  * not get its least, it is merged with the next larger one. Refuses less than stream_least_bytes. */
 bool arena_cut(const struct stream_config *c, size_t io_align, struct arena_layout *out,
                struct err *e);
+/* Slots of the largest arena, staging included. */
+uint64_t arena_most_slots(const struct stream_config *c, size_t io_align);
 int arena_class_of(const struct arena_layout *a, const struct arena_layer *l);
 
 #endif

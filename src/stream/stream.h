@@ -94,7 +94,7 @@ uint64_t stream_staging_bytes(const struct stream_config *c, size_t io_align);
 uint64_t stream_count_slots(const struct stream_config *c, size_t io_align);
 /* Bytes of all routed experts as they lie in the files (what N% of --arena refers to). */
 uint64_t stream_expert_bytes(const struct stream_config *c);
-/* What a stream holds besides its arena: tables, requests. At most. */
+/* What a stream holds besides its arena, at most, however large that is: tables, requests. */
 uint64_t stream_table_bytes(const struct stream_config *c, size_t io_align);
 
 /* ---- rows of a table on the drive, read one by one (n-gram embedding) ---- */

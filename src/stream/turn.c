@@ -229,12 +229,10 @@ void stream_free(struct stream *s)
 
 uint64_t stream_table_bytes(const struct stream_config *c, size_t io_align)
 {
-    struct arena_layout a;
-    if (!arena_cut(c, io_align, &a, NULL))
-        return 0;
-    uint64_t most = (uint64_t)most_experts(c), slots = (uint64_t)a.slots, records = 0;
+    uint64_t most = (uint64_t)most_experts(c), records = 0;
     for (int l = 0; l < c->layers; l++)
         records += (uint64_t)c->layer[l].experts;
+    uint64_t slots = arena_most_slots(c, io_align);
     uint64_t a_slot = sizeof(struct slot) + 2 * sizeof(int32_t) + sizeof(uint64_t) + 8 /* policy */;
     uint64_t a_layer = sizeof(struct stream_layer) + sizeof(struct arena_layer) + 128;
     return sizeof(struct stream) + slots * a_slot + records * 4 + (uint64_t)c->layers * a_layer +
