@@ -109,25 +109,26 @@ struct strata_model_info {
 bool strata_model_info(struct strata_model *m, struct strata_model_info *out,
                        struct strata_error *e);
 
-enum strata_point { STRATA_FLOOR, STRATA_CYCLE, STRATA_KNEE, STRATA_CHOSEN, STRATA_CEILING,
-                    STRATA_POINTS };
-
+/* Bytes, but for the counts. `session` holds what grows with the context, work space of attention
+ * included. */
 struct strata_plan {
-    uint64_t trunk, session, scratch, io, staging, snapshots, program, arena, plan_total;
+    uint64_t trunk, session, scratch, io, staging, snapshots, program, arena;
+    uint64_t plan_total;     /* their sum: peak memory stays under it */
     uint64_t slots, experts; /* records that the arena holds; records in all */
     int ctx, band, tile, window, threads;
+    int points; /* the arena's sizes of interest, those that memory allows */
     struct {
-        bool known;            /* false: this version cannot say */
+        const char *name; /* "floor", "cycle", "chosen", "ceiling" */
         uint64_t arena, total;
-        double tok_s;          /* 0: unknown */
-    } points[STRATA_POINTS];
+    } point[8];
 };
 
 /* The memory plan: computed from metadata, nothing large is allocated. Refuses what cannot work
  * with the smallest number that would. */
 bool strata_plan_get(struct strata_model *m, struct strata_plan *out, struct strata_error *e);
-/* As a table for people or as one JSON object (keys: `strata plan --json`). NULL: no memory. */
-char *strata_plan_text(const struct strata_plan *p, bool json);
+/* As a table for people or as one JSON object (keys: `strata plan --json`), without a final line
+ * end. Freed with strata_free. */
+char *strata_plan_text(struct strata_model *m, bool json, struct strata_error *e);
 
 /* Allocates by the plan and reads the trunk. Once; after a failure only freeing is useful. */
 bool strata_model_load(struct strata_model *m, struct strata_error *e);

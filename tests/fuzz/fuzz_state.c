@@ -21,7 +21,7 @@ static bool copy_to(struct backend *b, void *to, const void *host, size_t bytes,
     return true;
 }
 
-/* A state of two items, as those of tests/data/own/state-small.strses. */
+/* A state of two items, as those of tests/data/own/state/small.strses. */
 static void read_items(const struct state_file *f)
 {
     static float fixed[FIXED / 4], tokens[CTX * PER_TOKEN / 4];
@@ -62,7 +62,7 @@ int fuzz_target(const uint8_t *data, size_t size)
     if (!copy)
         abort();
     memcpy(copy, data, size);
-    if (size > 16 && bytes_u32(copy + 8) >= 8 && bytes_u32(copy + 8) <= size) {
+    if (size >= 24 && bytes_u32(copy + 8) >= 8 && bytes_u32(copy + 8) <= size) {
         bytes_put_u64(copy + 16, size);
         size_t end = bytes_u32(copy + 8) - 8;
         bytes_put_u64(copy + end, XXH3_64bits(copy, end));

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Between engine.c, which opens and loads, and planning.c, which says how much of what. */
+#ifndef STRATA_SESSION_ENGINE_H
+#define STRATA_SESSION_ENGINE_H
+
+#include "session/session.h"
+
+/* Limits of options. */
+enum {
+    ENGINE_CTX_DEFAULT_MOST = 32768,
+    ENGINE_CTX_MOST = 1 << 24,
+    ENGINE_BAND_DEFAULT = 2048,
+    ENGINE_BAND_MOST = 1 << 20,
+    ENGINE_TILE_DEFAULT = 64,
+    ENGINE_WINDOW_MOST = 8,
+};
+
+/* Makes the plan once, and with it workers, backend and read engine, which its figures depend on;
+ * nothing large is allocated. After a failure it can be tried again. */
+bool engine_plan(struct strata_model *m, struct err *e);
+
+/* Where the experts lie; c->layer is freed by the caller with mem_free, c->arena_bytes is 0. */
+bool engine_stream_config(const struct strata_model *m, struct stream_config *c, struct err *e);
+/* Rows of the table that a pass of `rows` tokens asks for. */
+int engine_table_rows(const struct model_row_table *t, int rows);
+
+#endif

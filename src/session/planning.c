@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What goes into the memory plan (stream/plan.h), and the sizes that follow from it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "cpu/backend.h"
+#include "session/engine.h"
+
+/* The program besides what it counts itself: code and libraries, the C library's heap, stacks.
+ * Measured as peak memory minus mem_peak of `strata run` on the demo model, rounded up. */
+#define PROGRAM_BYTES ((uint64_t)10 << 20)
+#define STACK_BYTES ((uint64_t)64 << 10) /* of a worker, in use */
+
+/* ---- The machine ---------------------------------------------------------------------------- */
+
+static bool start_workers(struct strata_model *m, struct err *e)
+{
+    int threads = m->options.threads ? m->options.threads : pool_default_threads();
+    if (!m->pool)
+        m->pool = pool_create(threads, e);
+    return m->pool != NULL;
+}
+
+static bool start_backend(struct strata_model *m, struct err *e)
+{
+    if (m->backend)
+        return true;
+    const char *name = m->isa_name ? m->isa_name : getenv("STRATA_ISA");
+    enum cpu_isa isa;
+    if (!cpu_isa_parse(name && *name ? name : "auto", &isa, e))
+        return false;
+    m->backend = cpu_backend_create(m->pool, isa, m->options.exact_activations, e);
+    return m->backend != NULL;
+}
+
+static struct io_options io_options_of(const struct strata_model *m)
+{
+    return (struct io_options){.engine = m->io_engine, .pread = m->pread, .pread_ctx = m->pread_ctx};
+}
+
+static bool start_reads(struct strata_model *m, struct err *e)
+{
+    if (m->io)
+        return true;
+    int n = gguf_parts(m->file);
+    const char **paths = mem_alloc_array((size_t)n, sizeof *paths, "the list of files", e);
+    if (!paths)
+        return false;
+    for (int i = 0; i < n; i++)
+        paths[i] = gguf_part_path(m->file, i);
+    struct io_options o = io_options_of(m);
+    m->io = io_create(paths, n, &o, e);
+    mem_free(paths);
+    return m->io != NULL;
+}
+
+/* ---- Where things lie ----------------------------------------------------------------------- */
+
+bool engine_stream_config(const struct strata_model *m, struct stream_config *c, struct err *e)
+{
+    const struct model_info *info = model_info(m->network);
+    struct stream_layer *layers = mem_alloc_array((size_t)info->layers, sizeof *layers,
+                                                  "the list of layers", e);
+    if (!layers)
+        return false;
+    for (int l = 0; l < info->layers; l++) {
+        struct model_experts x;
+        model_experts_of_layer(m->network, l, &x);
+        layers[l].parts = x.parts;
+        layers[l].experts = x.parts ? info->experts : 0;
+        for (int p = 0; p < x.parts; p++)
+            layers[l].part[p] = (struct stream_part){x.tensor[p]->part, x.tensor[p]->offset,
+                                                     x.bytes_each[p]};
+    }
+    *c = (struct stream_config){.layers = info->layers, .layer = layers, .window_rows = m->window,
+                                .experts_used = info->experts_used};
+    return true;
+}
+
+int engine_table_rows(const struct model_row_table *t, int rows)
+{
+    return rows * t->rows_per_token;
+}
+
+/* ---- The plan ------------------------------------------------------------------------------- */
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static int larger(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+static uint64_t plus(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+static uint64_t times(uint64_t a, uint64_t b)
+{
+    return b && a > UINT64_MAX / b ? UINT64_MAX : a * b;
+}
+
+/* Bytes of all sessions but their snapshots. */
+static uint64_t sessions_bytes(const struct strata_model *m, int ctx)
+{
+    enum kv_type kv = m->options.kv == STRATA_KV_F32 ? KV_F32 : KV_F16;
+    uint64_t state = model_state_bytes(m->network, ctx, kv);
+    if (!state)
+        return UINT64_MAX;
+    return times(plus(state, session_host_bytes(m, ctx)), (uint64_t)m->options.sessions);
+}
+
+static uint64_t scratch_bytes(const struct strata_model *m, int rows, int tile, int ctx)
+{
+    struct backend_limits limits;
+    model_backend_limits(m->network, rows, tile, ctx, &limits);
+    return plus(model_scratch_bytes(m->network, rows, tile),
+                m->backend->reserve_bytes(m->backend, &limits));
+}
+
+static uint64_t io_bytes(const struct strata_model *m, const struct stream_config *c, int rows)
+{
+    struct io_options o = io_options_of(m);
+    struct model_row_table t;
+    model_row_table(m->network, &t);
+    uint64_t bytes = io_memory(&o) + stream_table_bytes(c, io_align(m->io));
+    if (t.tensor)
+        bytes += stream_rows_memory(t.row_bytes, engine_table_rows(&t, rows), io_align(m->io));
+    return bytes;
+}
+
+/* What a token more of context takes, by comparing two contexts; rounded down. */
+static uint64_t bytes_per_token(const struct strata_model *m, int rows, int tile)
+{
+    enum { FEW = 4096, MANY = 8192 };
+    uint64_t few = plus(sessions_bytes(m, FEW), scratch_bytes(m, rows, tile, FEW));
+    uint64_t many = plus(sessions_bytes(m, MANY), scratch_bytes(m, rows, tile, MANY));
+    return many > few ? (many - few) / (MANY - FEW) : 0;
+}
+
+/* The plan for bands of `band` rows. */
+static bool plan_band(struct strata_model *m, const struct stream_config *c, int band,
+                      struct plan *out, struct err *e)
+{
+    int rows = larger(band, m->window), tile = smaller(m->tile, rows);
+    struct plan_input in = {
+        .trunk = model_info(m->network)->trunk_bytes,
+        .session_per_token = bytes_per_token(m, rows, tile),
+        .scratch = scratch_bytes(m, rows, tile, 1),
+        .io = io_bytes(m, c, rows),
+        .snapshots = times(session_snapshot_bytes(m), (uint64_t)(m->options.sessions *
+                                                                 (1 + m->options.snapshots))),
+        .program = PROGRAM_BYTES + STACK_BYTES * (uint64_t)pool_threads(m->pool) +
+                   m->metadata_bytes + m->words_bytes + m->network_bytes,
+        .ctx = (uint64_t)m->ctx,
+        .stream = model_info(m->network)->expert_bytes ? c : NULL,
+        .io_align = io_align(m->io),
+        .memory = m->options.memory_bytes,
+        .system = plan_system_bytes(""),
+    };
+    uint64_t all = plus(sessions_bytes(m, m->ctx), scratch_bytes(m, rows, tile, m->ctx));
+    in.session_fixed = all - times(in.session_per_token, in.ctx) - in.scratch;
+    if (all == UINT64_MAX)
+        return err_set(e, ERR_MEMORY, "%s: a context of %d tokens in bands of %d rows needs more "
+                       "memory than can be counted", m->path, m->ctx, band);
+    if (m->arena && !plan_parse_arena(m->arena, &in.arena, e))
+        return false;
+    return plan_compute(&in, out, e);
+}
+
+/* Chooses the band: as asked; else the largest of 2048, 1024, .. one tile that leaves the arena at
+ * least half of what it would be with the smallest. */
+static bool plan_rows(struct strata_model *m, const struct stream_config *c, struct err *e)
+{
+    if (m->options.band) {
+        m->band = smaller(m->options.band, m->ctx);
+        return plan_band(m, c, m->band, &m->plan, e);
+    }
+    int least = smaller(m->tile, m->ctx);
+    struct plan smallest;
+    if (!plan_band(m, c, least, &smallest, e))
+        return false;
+    for (int band = larger(smaller(ENGINE_BAND_DEFAULT, m->ctx), least); band > least; band /= 2) {
+        struct err ignored;
+        err_clear(&ignored);
+        m->band = band;
+        if (plan_band(m, c, band, &m->plan, &ignored) && m->plan.arena >= smallest.arena / 2)
+            return true;
+    }
+    m->band = least;
+    m->plan = smallest;
+    return true;
+}
+
+bool engine_plan(struct strata_model *m, struct err *e)
+{
+    if (m->is_planned)
+        return true;
+    if (!engine_words(m, e) || !engine_network(m, e) || !start_workers(m, e) ||
+        !start_backend(m, e) || !start_reads(m, e))
+        return false;
+    const struct strata_options *o = &m->options;
+    m->ctx = o->ctx ? o->ctx : smaller(model_info(m->network)->context, ENGINE_CTX_DEFAULT_MOST);
+    m->window = o->window ? o->window : ENGINE_WINDOW_MOST;
+    m->tile = o->tile ? o->tile : ENGINE_TILE_DEFAULT;
+    struct stream_config c;
+    if (!engine_stream_config(m, &c, e))
+        return false;
+    m->is_planned = plan_rows(m, &c, e);
+    mem_free((void *)c.layer);
+    m->most_rows = larger(m->band, m->window);
+    m->tile = smaller(m->tile, m->most_rows);
+    return m->is_planned;
+}
+
+/* ---- For the user --------------------------------------------------------------------------- */
+
+bool strata_plan_get(struct strata_model *m, struct strata_plan *out, struct strata_error *error)
+{
+    struct err e;
+    err_clear(&e);
+    if (engine_plan(m, &e)) {
+        const struct plan *p = &m->plan;
+        *out = (struct strata_plan){
+            .trunk = p->trunk,
+            .session = p->session,
+            .scratch = p->scratch,
+            .io = p->io,
+            .staging = p->staging,
+            .snapshots = p->snapshots,
+            .program = p->program,
+            .arena = p->arena,
+            .plan_total = p->plan_total,
+            .slots = p->slots,
+            .experts = p->experts,
+            .ctx = m->ctx,
+            .band = m->band,
+            .tile = m->tile,
+            .window = m->window,
+            .threads = pool_threads(m->pool),
+            .points = p->points,
+        };
+        _Static_assert(sizeof out->point / sizeof *out->point >= PLAN_POINTS, "room for all points");
+        for (int i = 0; i < p->points; i++) {
+            out->point[i].name = p->point[i].name;
+            out->point[i].arena = p->point[i].arena;
+            out->point[i].total = p->point[i].total;
+        }
+    }
+    return session_report(error, &e);
+}
+
+char *strata_plan_text(struct strata_model *m, bool json, struct strata_error *error)
+{
+    struct err e;
+    err_clear(&e);
+    struct json_out out = {0};
+    if (engine_plan(m, &e)) {
+        if (json)
+            plan_write_json(&m->plan, &out);
+        else
+            plan_write_table(&m->plan, &out);
+        if (out.failed)
+            err_set(&e, ERR_MEMORY, "%s: no memory for the text of the plan", m->path);
+    }
+    if (e.code)
+        json_out_free(&out);
+    session_report(error, &e);
+    return out.text;
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What strata_model and strata_session are inside. The picture: a model owns one of each part of
+ * the machine (file, network, workers, backend, reads, arena); a session owns one model_state and
+ * the means to go back.
+ *
+ * A session's state can be behind its ids: after a failed step the last snapshot is restored at
+ * once, and what is missing is fed again before the next use (session_catch_up). So the ids are the
+ * truth, and `state->position <= n_ids` always. */
+#ifndef STRATA_SESSION_SESSION_H
+#define STRATA_SESSION_SESSION_H
+
+#include "base/pool.h"
+#include "gguf/gguf.h"
+#include "io/io.h"
+#include "model/model.h"
+#include "model/state.h"
+#include "strata.h"
+#include "stream/plan.h"
+#include "stream/stream.h"
+#include "text/bpe.h"
+#include "text/sample.h"
+
+/* ---- Errors (error.c) ----------------------------------------------------------------------- */
+
+/* Copies `e` to `out` (which may be NULL). Returns whether `e` holds no error. */
+bool session_report(struct strata_error *out, const struct err *e);
+
+/* ---- Model (engine.c, planning.c, wire.c, words.c) ------------------------------------------------------- */
+
+struct session_counters {
+    uint64_t prefill_tokens, decode_tokens;
+    int64_t prefill_us, decode_us, load_us;
+};
+
+struct strata_model {
+    char *path, *arena, *isa_name, *io_engine, *chat_family; /* copies; all but path may be NULL */
+    struct strata_options options;                           /* its texts point to the copies */
+
+    struct gguf_file *file;
+    struct tokenizer *words; /* NULL until first needed; likewise the network */
+    struct model *network;
+    size_t metadata_bytes, words_bytes, network_bytes; /* heap that the three take */
+
+    /* After planning. */
+    bool is_planned;
+    struct plan plan;
+    int ctx, band, tile, window; /* as they are used */
+    int most_rows;               /* of a pass: the larger of band and window */
+    struct pool *pool;
+    struct backend *backend;
+    struct io *io;
+
+    /* Replaces pread(2) of the read engine (io/io.h); set between open and load by tests. */
+    ssize_t (*pread)(void *ctx, int fd, void *to, size_t n, off_t offset);
+    void *pread_ctx;
+
+    /* After loading. */
+    bool load_was_tried, is_loaded;
+    uint8_t fingerprint[16];
+    struct stream *stream;    /* NULL: no routed experts */
+    struct stream_rows *rows; /* NULL: no table that is read by rows */
+    struct expert_source experts;
+    struct row_source row_source;
+
+    int sessions; /* that exist */
+    struct session_counters counters;
+    struct stream_stats stream_before; /* when the statistics were last reset */
+};
+
+/* The tokenizer, loaded when first asked for. NULL and an error when the file has none that is
+ * known. */
+struct tokenizer *engine_words(struct strata_model *m, struct err *e);
+/* The network's metadata, read when first asked for. */
+struct model *engine_network(struct strata_model *m, struct err *e);
+
+/* What one session takes beside its model_state: ids, logits, snapshots (engine.c counts them with
+ * the plan's `session` and `snapshots`, session.c allocates them). */
+size_t session_host_bytes(const struct strata_model *m, int ctx);
+size_t session_snapshot_bytes(const struct strata_model *m);
+
+/* The interfaces of model/moe.h, wired to a stream and its rows. */
+void wire_experts(struct expert_source *out, struct stream *s);
+void wire_rows(struct row_source *out, struct stream_rows *r);
+
+/* ---- Session (session.c, rewind.c, saved.c, sampling.c) -------------------------------------- */
+
+struct session_snapshot {
+    int position;   /* -1: empty */
+    bool has_logits;
+    float *logits;  /* [vocab] */
+    void *fixed;    /* model_state_fixed_bytes */
+    uint64_t order; /* larger: taken later */
+};
+
+struct strata_session {
+    struct strata_model *model;
+    struct model_state *state;
+    int ctx, vocab;
+
+    int n_ids;      /* tokens of the conversation */
+    int32_t *ids;   /* [ctx] */
+    float *logits;  /* [vocab] of the last row, if logits_position is n_ids */
+    int logits_position; /* -1: none */
+
+    int n_snapshots; /* 1 + options.snapshots; the first one is for recovery */
+    struct session_snapshot *snapshots;
+    uint64_t snapshots_taken;
+
+    bool has_sampling;
+    struct sampling sampling;
+    int answer_start; /* position at which the answer began */
+    struct sampler *sampler;
+
+    char *messages; /* NULL: none */
+};
+
+/* Feeds ids[state->position .. end - 1] in bands, each after a snapshot for recovery; afterwards
+ * n_ids is at least state->position. After an error the state is as after its last whole band.
+ * `first`: where pass->logits begins to count. */
+bool session_run_bands(struct strata_session *s, int end, int first, enum logits_wanted wanted,
+                       const struct strata_pass *pass, struct err *e);
+/* Feeds again what a failure has left behind. */
+bool session_catch_up(struct strata_session *s, const struct strata_pass *pass, struct err *e);
+/* Empties the session but for its messages and sampling. */
+bool session_empty(struct strata_session *s, struct err *e);
+/* Checks that ids are of the vocabulary and that n more fit. */
+bool session_check_ids(const struct strata_session *s, const int32_t *ids, size_t n, int position,
+                       struct err *e);
+/* Takes the snapshot for recovery, or one of the user's. */
+bool session_take(struct strata_session *s, struct session_snapshot *to, struct err *e);
+/* Restores the latest snapshot at or before `position`, else empties the state. n_ids stays. */
+bool session_restore(struct strata_session *s, int position, struct err *e);
+/* Forgets snapshots beyond a position: the ids there are about to change. */
+void session_forget_beyond(struct strata_session *s, int position);
+
+#endif

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What goes wrong below a session: reads that fail or come short, files that shrink, memory that
+ * runs out at any point of opening. An error in words, nothing lost, and the next request right. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "fixture.h"
+#include "session/session.h"
+
+#define PATH MODEL("q4e_ngram")
+
+enum { N = 60 };
+
+/* A drive that goes wrong at its n-th read, in one of several ways. */
+enum fault { NO_FAULT, FAILS, ENDS, COMES_SHORT };
+
+struct drive {
+    atomic_int reads, at;
+    enum fault fault;
+};
+
+static ssize_t drive_read(void *ctx, int fd, void *to, size_t n, off_t offset)
+{
+    struct drive *d = ctx;
+    int read = atomic_fetch_add(&d->reads, 1);
+    if (d->fault == COMES_SHORT && n > 512)
+        return pread(fd, to, n / 1024 * 512, offset);
+    if (read == atomic_load(&d->at) && d->fault == FAILS) {
+        errno = EIO;
+        return -1;
+    }
+    if (read == atomic_load(&d->at) && d->fault == ENDS)
+        return 0;
+    return pread(fd, to, n, offset);
+}
+
+static struct fixture open_on(struct drive *d, const struct strata_options *o)
+{
+    struct strata_error e = {0};
+    struct fixture f = {0};
+    f.model = strata_model_open(PATH, o, &e);
+    fixture_ok(f.model != NULL, &e);
+    f.model->pread = drive_read;
+    f.model->pread_ctx = d;
+    fixture_ok(strata_model_load(f.model, &e), &e);
+    f.session = strata_session_create(f.model, &e);
+    fixture_ok(f.session != NULL, &e);
+    f.vocab = f.session->vocab;
+    return f;
+}
+
+static float *expected(int32_t *ids, int *vocab)
+{
+    struct fixture f = fixture_open(PATH, &(struct strata_options){.ctx = 128});
+    fixture_ids(ids, N, f.vocab);
+    *vocab = f.vocab;
+    float *logits = fixture_logits(&f, ids, N, 0);
+    fixture_close(&f);
+    return logits;
+}
+
+static void reads_that_come_short_are_continued(void **unused)
+{
+    int32_t ids[N];
+    int vocab;
+    float *wanted = expected(ids, &vocab);
+    struct drive d = {.fault = COMES_SHORT};
+    struct fixture f = open_on(&d, &(struct strata_options){.ctx = 128, .arena = "min"});
+    float *got = fixture_logits(&f, ids, N, 2);
+    assert_memory_equal(got, wanted, (size_t)N * (size_t)vocab * sizeof *got);
+    assert_true(atomic_load(&d.reads) > 0);
+    free(got);
+    free(wanted);
+    fixture_close(&f);
+}
+
+/* Feeds N ids with a fault at the `at`-th read; when that is an error, goes on as if nothing had
+ * been. Returns whether the fault was met. */
+static bool goes_on_after(enum fault fault, int at, int window, const int32_t *ids,
+                          const float *wanted)
+{
+    struct drive d = {.fault = fault, .at = at};
+    struct fixture f = open_on(&d, &(struct strata_options){.ctx = 128, .arena = "min", .band = 8});
+    struct strata_error e = {0};
+    bool met = false;
+    while (strata_position(f.session) < N) {
+        int position = strata_position(f.session);
+        bool ok = window ? strata_step(f.session, ids + position,
+                                       N - position < window ? N - position : window, NULL, &e)
+                         : strata_feed(f.session, ids + position, (size_t)(N - position), NULL, &e);
+        if (!ok) {
+            assert_false(met);
+            met = true;
+            assert_int_equal(e.code, STRATA_IO);
+            assert_non_null(strstr(e.text, "q4e_ngram.gguf"));
+            assert_true(window ? strata_position(f.session) == position
+                               : strata_position(f.session) % 8 == 0);
+        }
+    }
+    assert_memory_equal(strata_logits(f.session), wanted + (size_t)(N - 1) * (size_t)f.vocab,
+                        (size_t)f.vocab * sizeof *wanted);
+    fixture_close(&f);
+    return met;
+}
+
+static void a_failed_read_is_an_error_and_the_next_request_is_right(void **unused)
+{
+    static const int windows[] = {0, 1, 5};
+    int32_t ids[N];
+    int vocab;
+    float *wanted = expected(ids, &vocab);
+    for (int w = 0; w < 3; w++) {
+        int met = 0;
+        for (int at = 0; at < 400; at += at < 20 ? 3 : 37)
+            met += goes_on_after(at % 2 ? ENDS : FAILS, at, windows[w], ids, wanted);
+        assert_true(met >= 8);
+    }
+    free(wanted);
+}
+
+static void a_file_truncated_while_open_is_an_error_each_time(void **unused)
+{
+    static const char path[] = "session-test-truncated.gguf";
+    size_t bytes;
+    char *data = fixture_read(PATH, &bytes);
+    fixture_write(path, data, bytes);
+    struct fixture f = fixture_open(path, &(struct strata_options){.ctx = 128, .arena = "min"});
+    struct strata_error e = {0};
+    int32_t ids[N];
+    fixture_ids(ids, N, f.vocab);
+    fixture_ok(strata_feed(f.session, ids, 4, NULL, &e), &e);
+    assert_int_equal(truncate(path, 4096), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_false(strata_feed(f.session, ids, N, NULL, &e));
+        assert_int_equal(e.code, STRATA_IO);
+        assert_int_equal(strata_position(f.session), 4);
+        assert_false(strata_step(f.session, ids, 8, NULL, &e));
+        assert_int_equal(strata_position(f.session), 4);
+    }
+    /* Whole again: the session goes on. */
+    fixture_write(path, data, bytes);
+    fixture_ok(strata_feed(f.session, ids + 4, N - 4, NULL, &e), &e);
+    int vocab;
+    float *wanted = expected(ids, &vocab);
+    assert_memory_equal(strata_logits(f.session), wanted + (size_t)(N - 1) * (size_t)vocab,
+                        (size_t)vocab * sizeof *wanted);
+    free(wanted);
+    fixture_close(&f);
+    free(data);
+    remove(path);
+}
+
+/* One round of everything that allocates. */
+static bool use_all(struct strata_error *e)
+{
+    static const char path[] = "session-test-memory.strses";
+    struct strata_options o = {.ctx = 64, .threads = 2, .snapshots = 1, .arena = "min", .band = 16};
+    const int32_t ids[] = {1, 2, 3, 4, 5};
+    struct strata_model *m = strata_model_open(PATH, &o, e);
+    bool ok = m && strata_model_load(m, e);
+    struct strata_session *s = ok ? strata_session_create(m, e) : NULL;
+    ok = s && strata_feed(s, ids, 5, NULL, e) && strata_messages_set(s, "[]", e) &&
+         strata_save(s, path, e) && strata_load(s, path, NULL, e);
+    strata_session_free(s);
+    strata_model_free(m);
+    remove(path);
+    return ok;
+}
+
+static void memory_that_runs_out_anywhere_is_an_error_without_a_leak(void **unused)
+{
+    struct strata_error e = {0};
+    fixture_ok(use_all(&e), &e);
+    size_t before = mem_in_use();
+    bool done = false;
+    for (uint64_t n = 1; !done; n++) {
+        assert_true(n < 5000);
+        e = (struct strata_error){0};
+        mem_fail_at(n);
+        done = use_all(&e);
+        mem_fail_at(0);
+        if (!done && (e.code != STRATA_MEMORY || !e.text[0]))
+            fail_msg("allocation %d: code %d, '%s'", (int)n, e.code, e.text);
+        if (mem_in_use() != before)
+            fail_msg("allocation %d leaks %ld bytes", (int)n, (long)(mem_in_use() - before));
+    }
+}
+
+static void feeding_and_stepping_allocate_nothing(void **unused)
+{
+    struct fixture f = fixture_open(PATH, &(struct strata_options){.ctx = 128, .snapshots = 1});
+    struct strata_error e = {0};
+    int32_t ids[N], id;
+    fixture_ids(ids, N, f.vocab);
+    struct strata_sampling p;
+    fixture_ok(strata_sampling_defaults(f.model, &p, &e), &e);
+    mem_fail_at(1);
+    bool ok = strata_feed(f.session, ids, N - 10, NULL, &e) && strata_snapshot(f.session, &e) &&
+              strata_answer_begin(f.session, &p, &e) && strata_sample(f.session, &id, &e) &&
+              strata_step(f.session, &id, 1, NULL, &e) &&
+              strata_rewind(f.session, N - 12, NULL, &e);
+    mem_fail_at(0);
+    fixture_ok(ok, &e);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_that_come_short_are_continued),
+        cmocka_unit_test(a_failed_read_is_an_error_and_the_next_request_is_right),
+        cmocka_unit_test(a_file_truncated_while_open_is_an_error_each_time),
+        cmocka_unit_test(memory_that_runs_out_anywhere_is_an_error_without_a_leak),
+        cmocka_unit_test(feeding_and_stepping_allocate_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
