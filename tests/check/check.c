@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -12,7 +13,7 @@
 #define GUARD 256
 #define PATTERN 0xa5
 
-static const struct check_area *const areas[] = {&check_area_matmul};
+static const struct check_area *const areas[] = {&check_area_matmul, &check_area_ops};
 #define AREAS (sizeof areas / sizeof *areas)
 
 const int check_row_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 63, 64, 65, 0};
@@ -81,7 +82,7 @@ float check_unit(struct check *c)
     return (float)(int32_t)check_u32(c) * 0x1p-31f;
 }
 
-static float one_value(struct check *c, enum check_values kind)
+static float one_value(struct check *c, enum check_values kind, float denormal)
 {
     float sign = check_below(c, 2) ? 1.0f : -1.0f;
     switch (kind) {
@@ -92,7 +93,7 @@ static float one_value(struct check *c, enum check_values kind)
     case CHECK_ZEROS:
         return sign * 0.0f;
     case CHECK_DENORMAL:
-        return check_unit(c) * 0x1p-127f;
+        return check_unit(c) * denormal;
     case CHECK_HUGE:
         return check_unit(c) * 0x1p107f;
     default:
@@ -102,8 +103,10 @@ static float one_value(struct check *c, enum check_values kind)
 
 void check_fill(struct check *c, float *x, size_t n, enum check_values kind)
 {
+    /* Down to a few units of the smallest float, where a scale is rounded coarsely. */
+    float denormal = 0x1p-127f / (float)(1u << check_below(c, 22));
     for (size_t i = 0; i < n; i++)
-        x[i] = kind == CHECK_CONSTANT && i > 0 ? x[0] : one_value(c, kind);
+        x[i] = kind == CHECK_CONSTANT && i > 0 ? x[0] : one_value(c, kind, denormal);
 }
 
 void check_fill_bytes(struct check *c, void *p, size_t n)
@@ -180,6 +183,11 @@ static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
+}
+
+bool check_bench_wanted(const struct check *c, const char *kernel)
+{
+    return !c->only || !strcasecmp(c->only, kernel);
 }
 
 double check_time(void (*fn)(void *), void *context, int passes)

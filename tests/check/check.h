@@ -19,6 +19,7 @@ struct check {
     long passed, failed, skipped;
     uint64_t state;     /* of the random numbers; the same in every run */
     double memory_gb_s; /* benchmarks: what one thread reads from memory */
+    const char *only;   /* benchmarks: the one kernel to time, or NULL for all */
 };
 
 struct check_area {
@@ -28,6 +29,7 @@ struct check_area {
 };
 
 extern const struct check_area check_area_matmul; /* check_matmul.c */
+extern const struct check_area check_area_ops;    /* check_ops.c */
 
 /* Counts one comparison. A failure prints one line with the message. Returns ok. */
 bool check_ok(struct check *c, bool ok, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -86,6 +88,9 @@ void check_buffer_free(struct check_buffer *b);
 void *check_edge(int slot, size_t bytes);
 
 /* --- time --- */
+
+/* False when the user asked for another kernel (or type) only. Letters of any case. */
+bool check_bench_wanted(const struct check *c, const char *kernel);
 
 /* Median seconds of `passes` calls of fn. */
 double check_time(void (*fn)(void *), void *context, int passes);
