@@ -76,6 +76,14 @@ static bool go_back(struct strata_session *s, int position, struct err *e)
     return true;
 }
 
+/* Where to go back to so that the logits of `position` are there afterwards: a snapshot at that very
+ * place without them is of no use. */
+static int position_with_logits(struct strata_session *s, int position)
+{
+    const struct session_snapshot *p = latest_before(s, position);
+    return position == 0 || (p && p->position == position && p->has_logits) ? position : position - 1;
+}
+
 bool strata_snapshot(struct strata_session *s, struct strata_error *error)
 {
     struct err e;
@@ -103,7 +111,7 @@ bool strata_rewind(struct strata_session *s, int position, const struct strata_p
     if (position < 0 || position > s->n_ids) {
         err_set(&e, ERR_USAGE, "%s: a rewind to position %d of a session of %d tokens",
                 s->model->path, position, s->n_ids);
-    } else if (position < s->n_ids && go_back(s, position, &e)) {
+    } else if (position < s->n_ids && go_back(s, position_with_logits(s, position), &e)) {
         struct strata_pass quiet = {.ctx = pass->ctx, .progress = pass->progress,
                                     .cancel = pass->cancel};
         session_run_bands(s, position, position, LOGITS_LAST, &quiet, &e);

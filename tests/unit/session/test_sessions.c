@@ -86,9 +86,10 @@ static void a_saved_session_goes_on_with_the_same_bits(void **unused)
             fixture_ok(strata_load(f.session, path, NULL, &e), &e);
             assert_int_equal(strata_position(f.session), cut);
             assert_string_equal(strata_messages(f.session), "[{\"role\": \"user\"}]");
-            struct strata_sampling restored;
+            struct strata_sampling restored = {0};
             assert_true(strata_sampling_get(f.session, &restored));
-            assert_memory_equal(&restored, &sampling, sizeof sampling);
+            assert_true(restored.temp == sampling.temp && restored.top_k == sampling.top_k &&
+                        restored.top_p == sampling.top_p && restored.seed == sampling.seed);
             if (cut)
                 assert_same_row(strata_logits(f.session), wanted, cut - 1, vocab);
             else
