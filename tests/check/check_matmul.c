@@ -371,7 +371,8 @@ static void bench(struct check *c, enum cpu_isa isa)
     }
     b.w.data = weights;
     for (uint32_t type = 0; type < TENSOR_TYPES; type++) {
-        if (quant_traits(type)->form != QUANT_NONE)
+        if (quant_traits(type)->form != QUANT_NONE &&
+            check_bench_wanted(c, tensor_type_info(type)->name))
             bench_type(c, &b, type, isa);
     }
     cpu_linear_ctx_free(&b.ctx);

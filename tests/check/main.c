@@ -7,19 +7,21 @@
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: strata-check [--bench]\n");
+    fprintf(stderr, "usage: strata-check [--bench [KERNEL]]\n");
     return 2;
 }
 
 int main(int argc, char **argv)
 {
     struct check c = {.state = 1};
-    if (argc == 1)
+    if (argc == 1) {
         check_run_all(&c);
-    else if (argc == 2 && !strcmp(argv[1], "--bench"))
+    } else if (argc <= 3 && !strcmp(argv[1], "--bench")) {
+        c.only = argc == 3 ? argv[2] : NULL;
         check_bench_all(&c);
-    else
+    } else {
         return usage();
+    }
     printf("%ld passed, %ld failed, %ld skipped\n", c.passed, c.failed, c.skipped);
     return c.failed ? 1 : 0;
 }
