@@ -261,14 +261,6 @@ static void unpack_iq1_s(const uint8_t *b, int n, struct quant_row *out)
     }
 }
 
-/* d of an IQ1_M block: the upper four bits of its four scale words. */
-static inline float iq1_m_d(uint64_t words)
-{
-    uint64_t half =
-        (words >> 12 & 0xf) | (words >> 24 & 0xf0) | (words >> 36 & 0xf00) | (words >> 48 & 0xf000);
-    return _cvtsh_ss((uint16_t)half) * 0.125f;
-}
-
 static void unpack_iq1_m(const uint8_t *b, int n, struct quant_row *out)
 {
     const __m512i lane = _mm512_setr_epi64(0, 0, 0x1000100010001, 0x1000100010001, 0x2000200020002,
@@ -290,7 +282,7 @@ static void unpack_iq1_m(const uint8_t *b, int n, struct quant_row *out)
         /* 8 * v +- 1 is 8 * (v + 1) and -7 or -9. */
         __m512i delta = _mm512_and_si512(_mm512_srli_epi16(high, 10), _mm512_set1_epi16(2));
         delta = _mm512_sub_epi16(_mm512_set1_epi16(-7), delta);
-        out->d[k] = iq1_m_d(words);
+        out->d[k] = x86_iq1_m_d(words);
         for (int g = 0; g < 8; g++) {
             __m512i codes = _mm512_and_si512(iq1_codes(rows, g), _mm512_set1_epi16(3));
             __m512i t = _mm512_add_epi16(lane, _mm512_set1_epi16((short)(4 * g)));
