@@ -56,11 +56,15 @@ static float softmax(float *x, int n, float divisor)
     return tree_16(_mm512_add_ps(chain[0], chain[1]));
 }
 
-/* Values c .. c + 15 of a row of floats or half floats. */
-INLINE __m512 load_row(const void *row, bool half, int c, __mmask16 lanes)
+/* Values c .. c + 15 of a row of floats or half floats. `whole`: all lanes, without a mask. */
+INLINE __m512 load_row(const void *row, bool half, int c, bool whole, __mmask16 lanes)
 {
-    return half ? load_half_16((const uint16_t *)row + c, lanes)
-                : load_16((const float *)row + c, lanes);
+    if (half) {
+        const uint16_t *p = (const uint16_t *)row + c;
+        return whole ? _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)) : load_half_16(p, lanes);
+    }
+    const float *p = (const float *)row + c;
+    return whole ? _mm512_loadu_ps(p) : load_16(p, lanes);
 }
 
 INLINE const void *row_at(const void *rows, bool half, size_t stride, const int32_t *index, int i)
@@ -69,24 +73,34 @@ INLINE const void *row_at(const void *rows, bool half, size_t stride, const int3
     return (const char *)rows + at * (half ? sizeof(uint16_t) : sizeof(float));
 }
 
+/* Elements c .. c + 31 of four dots; low and high are their chains. */
+INLINE void dot_4_step(const float *const q[4], const void *const k[4], bool half, bool one_k, int c,
+                       bool whole, int left, __m512 low[4], __m512 high[4])
+{
+    __mmask16 m = whole ? ALL_16 : lanes_16(left), m2 = whole ? ALL_16 : lanes_16(left - 16);
+    __m512 a = load_row(k[0], half, c, whole, m), b = load_row(k[0], half, c + 16, whole, m2);
+    for (int r = 0; r < 4; r++) {
+        if (!one_k && r > 0) {
+            a = load_row(k[r], half, c, whole, m);
+            b = load_row(k[r], half, c + 16, whole, m2);
+        }
+        __m512 x = load_row(q[r], false, c, whole, m), y = load_row(q[r], false, c + 16, whole, m2);
+        low[r] = whole ? _mm512_fmadd_ps(x, a, low[r]) : _mm512_mask3_fmadd_ps(x, a, low[r], m);
+        high[r] = whole ? _mm512_fmadd_ps(y, b, high[r]) : _mm512_mask3_fmadd_ps(y, b, high[r], m2);
+    }
+}
+
 /* Four dots: row r of q with row r of k; where all are the same row it is loaded once. */
 INLINE __m128 dot_4(const float *const q[4], const void *const k[4], bool half, bool one_k, int d)
 {
     __m512 low[4], high[4];
     for (int r = 0; r < 4; r++)
         low[r] = high[r] = _mm512_setzero_ps();
-    for (int c = 0; c < d; c += 32) {
-        __mmask16 m = lanes_16(d - c), m2 = lanes_16(d - c - 16);
-        __m512 a = load_row(k[0], half, c, m), b = load_row(k[0], half, c + 16, m2);
-        for (int r = 0; r < 4; r++) {
-            if (!one_k && r > 0) {
-                a = load_row(k[r], half, c, m);
-                b = load_row(k[r], half, c + 16, m2);
-            }
-            low[r] = _mm512_mask3_fmadd_ps(load_16(q[r] + c, m), a, low[r], m);
-            high[r] = _mm512_mask3_fmadd_ps(load_16(q[r] + c + 16, m2), b, high[r], m2);
-        }
-    }
+    int c = 0;
+    for (; c + 32 <= d; c += 32)
+        dot_4_step(q, k, half, one_k, c, true, 32, low, high);
+    if (c < d)
+        dot_4_step(q, k, half, one_k, c, false, d - c, low, high);
     for (int r = 0; r < 4; r++)
         low[r] = _mm512_add_ps(low[r], high[r]);
     return tree_4x16(low[0], low[1], low[2], low[3]);
@@ -151,9 +165,10 @@ static void dot_rows_f16(const float *q, size_t q_stride, int n_q, const void *k
 #define COLUMNS 64
 
 /* Chain by chain, so that the sums stay in registers: rows j, j + 32, ... for chain j, which is
- * stored; then the tree over the stored chains. n_q is a constant where this is inlined. */
+ * stored; then the tree over the stored chains. n_q is a constant where this is inlined; `whole`:
+ * there are 64 columns from c0 on. */
 INLINE void weigh_columns(const float *w, size_t w_stride, int n_q, const void *v, bool half,
-                          size_t v_stride, const int32_t *index, int count, int c0, int d,
+                          size_t v_stride, const int32_t *index, int count, int c0, bool whole, int d,
                           float *out, size_t out_stride)
 {
     float part[CPU_CHAINS][CPU_OPS_HEADS][COLUMNS];
@@ -169,7 +184,7 @@ INLINE void weigh_columns(const float *w, size_t w_stride, int n_q, const void *
             const void *row = row_at(v, half, v_stride, index, i);
             __m512 value[4];
             for (int r = 0; r < 4; r++)
-                value[r] = load_row(row, half, c0 + 16 * r, m[r]);
+                value[r] = load_row(row, half, c0 + 16 * r, whole, m[r]);
             for (int h = 0; h < n_q; h++) {
                 __m512 weight = _mm512_set1_ps(w[(size_t)h * w_stride + (size_t)i]);
                 for (int r = 0; r < 4; r++)
@@ -194,24 +209,33 @@ INLINE void weigh_columns(const float *w, size_t w_stride, int n_q, const void *
     }
 }
 
+INLINE void weigh_heads(const float *w, size_t w_stride, int n_q, const void *v, bool half,
+                        size_t v_stride, const int32_t *index, int count, int d, float *out,
+                        size_t out_stride)
+{
+    int c = 0;
+    for (; c + COLUMNS <= d; c += COLUMNS)
+        weigh_columns(w, w_stride, n_q, v, half, v_stride, index, count, c, true, d, out, out_stride);
+    if (c < d)
+        weigh_columns(w, w_stride, n_q, v, half, v_stride, index, count, c, false, d, out, out_stride);
+}
+
 INLINE void weigh_rows(const float *w, size_t w_stride, int n_q, const void *v, bool half,
                        size_t v_stride, const int32_t *index, int count, int d, float *out,
                        size_t out_stride)
 {
-    for (int c = 0; c < d; c += COLUMNS) {
-        switch (n_q) {
-        case 1:
-            weigh_columns(w, w_stride, 1, v, half, v_stride, index, count, c, d, out, out_stride);
-            break;
-        case 2:
-            weigh_columns(w, w_stride, 2, v, half, v_stride, index, count, c, d, out, out_stride);
-            break;
-        case 3:
-            weigh_columns(w, w_stride, 3, v, half, v_stride, index, count, c, d, out, out_stride);
-            break;
-        default:
-            weigh_columns(w, w_stride, 4, v, half, v_stride, index, count, c, d, out, out_stride);
-        }
+    switch (n_q) {
+    case 1:
+        weigh_heads(w, w_stride, 1, v, half, v_stride, index, count, d, out, out_stride);
+        break;
+    case 2:
+        weigh_heads(w, w_stride, 2, v, half, v_stride, index, count, d, out, out_stride);
+        break;
+    case 3:
+        weigh_heads(w, w_stride, 3, v, half, v_stride, index, count, d, out, out_stride);
+        break;
+    default:
+        weigh_heads(w, w_stride, 4, v, half, v_stride, index, count, d, out, out_stride);
     }
 }
 
