@@ -26,12 +26,20 @@ static double per_second(uint64_t n, double seconds)
     return seconds > 0 ? (double)n / seconds : 0;
 }
 
-void strata_stats_get(const struct strata_model *m, struct strata_stats *out)
+static struct stream_stats read_so_far(const struct strata_model *m)
 {
-    const struct session_counters *c = &m->counters;
     struct stream_stats s = {0};
     if (m->stream)
         stream_get_stats(m->stream, &s);
+    if (m->rows)
+        stream_rows_add_stats(m->rows, &s);
+    return s;
+}
+
+void strata_stats_get(const struct strata_model *m, struct strata_stats *out)
+{
+    const struct session_counters *c = &m->counters;
+    struct stream_stats s = read_so_far(m);
     const struct stream_stats *before = &m->stream_before;
     *out = (struct strata_stats){
         .prefill_tokens = c->prefill_tokens,
@@ -58,8 +66,7 @@ void strata_stats_get(const struct strata_model *m, struct strata_stats *out)
 void strata_stats_reset(struct strata_model *m)
 {
     m->counters = (struct session_counters){.load_us = m->counters.load_us};
-    if (m->stream)
-        stream_get_stats(m->stream, &m->stream_before);
+    m->stream_before = read_so_far(m);
 }
 
 struct number {
