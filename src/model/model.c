@@ -160,7 +160,9 @@ bool model_forward(struct model *m, struct model_state *s, const struct batch *b
             return err_set(e, ERR_USAGE, "token id %d at %d is not in 0..%d", batch->ids[i],
                            s->position + i, m->info.vocab - 1);
     memcpy(s->ids + s->position, batch->ids, (size_t)batch->rows * sizeof *s->ids);
-    if (!m->arch->forward(m, s, batch, experts, rows, e))
+    struct batch placed = *batch;
+    placed.end = s->position + batch->rows;
+    if (!m->arch->forward(m, s, &placed, experts, rows, e))
         return false;
     s->position += batch->rows;
     return true;

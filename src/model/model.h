@@ -84,6 +84,7 @@ struct batch {
     const int32_t *ids; /* host */
     int rows;           /* at most the band of model_scratch_alloc */
     bool is_band;       /* rows of a prompt; else a decode window */
+    int end;      /* position after the last row; model_forward sets it */
     enum logits_wanted wanted;
     /* Takes logits, host [rows][vocab], of rows first.. of this batch; LAST: once with one row. */
     bool (*logits)(void *ctx, int first, int rows, const float *logits, struct err *e);

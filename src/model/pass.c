@@ -45,14 +45,14 @@ static bool run_layer(struct pass *p, int i)
     return p->b->finish(p->b, p->e);
 }
 
-/* The head, for the rows whose logits are wanted. */
+/* The head, for the rows whose logits are wanted (for a dump, all). */
 static bool give_logits(struct pass *p, const struct pass_scratch *t)
 {
     int rows = p->batch->rows, vocab = p->m->info.vocab;
     enum logits_wanted wanted = p->batch->wanted;
     int first = wanted == LOGITS_ALL ? 0 : wanted == LOGITS_LAST ? rows - 1 : rows;
-    for (int at = first; at < rows; at += p->m->tile) {
-        int r = tile_rows(p, at);
+    for (int at = p->batch->dump ? 0 : first; at < rows; at += p->m->tile) {
+        int r = tile_rows(p, at), skip = at < first ? first - at : 0;
         size_t count = (size_t)r * (size_t)vocab;
         p->steps->head(p, at, r, t->logits);
         if (cancelled(p) || !p->b->finish(p->b, p->e) ||
@@ -62,7 +62,8 @@ static bool give_logits(struct pass *p, const struct pass_scratch *t)
             if (!isfinite(t->host_logits[j]))
                 return err_set(p->e, ERR_NUMERIC, "head: logit %zu at position %d is not finite",
                                j % (size_t)vocab, p->s->position + at + (int)(j / (size_t)vocab));
-        if (!p->batch->logits(p->batch->logits_ctx, at, r, t->host_logits, p->e))
+        if (skip < r && !p->batch->logits(p->batch->logits_ctx, at + skip, r - skip,
+                                          t->host_logits + (size_t)skip * (size_t)vocab, p->e))
             return false;
     }
     return true;

@@ -88,7 +88,7 @@ void sparse_attn_carve(struct sparse_attn_scratch *t, const struct sparse_attn_p
     t->counts = carve(device, rows, sizeof(int32_t));
 }
 
-/* The indexer's scores and choices of one tile, for a dump; `n` blocks are complete at its end. */
+/* The indexer's scores and choices of one tile, for a dump, `n` blocks wide. */
 static void dump_choice(struct backend *b, const struct batch *batch, int layer, const float *scores,
                         const struct block_choice *choice, int rows, int n)
 {
@@ -120,12 +120,13 @@ static void choose(struct backend *b, const struct sparse_attn_params *p,
         b->index_pool(b, s->index_raw, s->kv.type, w->index_k_norm, &p->rope, before, after - before,
                       p->ratio, p->index_d, p->eps, s->index_pool);
     float *scores = NULL;
-    if (batch->dump && after && b->host_visible)
-        scores = mem_alloc_array((size_t)rows * (size_t)after, sizeof *scores, "dump", NULL);
+    int all = batch->end / p->ratio; /* blocks complete after the batch: the width of a dump */
+    if (batch->dump && all && b->host_visible)
+        scores = mem_alloc_array((size_t)rows * (size_t)all, sizeof *scores, "dump", NULL);
     b->index_choose(b, t->index_q, s->index_pool, rows, p->index_heads, p->index_d, pos, choice,
-                    scores, after);
+                    scores, all);
     if (scores)
-        dump_choice(b, batch, layer, scores, choice, rows, after);
+        dump_choice(b, batch, layer, scores, choice, rows, all);
     mem_free(scores);
 }
 

@@ -3,17 +3,20 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cases_main.h"
 #include "check.h"
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: strata-check [--bench [KERNEL]]\n");
+    fprintf(stderr, "usage: strata-check [--bench [KERNEL] | cases DIR...]\n");
     return 2;
 }
 
 int main(int argc, char **argv)
 {
     struct check c = {.state = 1};
+    if (argc > 1 && !strcmp(argv[1], "cases"))
+        return cases_main(argc - 1, argv + 1);
     if (argc == 1) {
         check_run_all(&c);
     } else if (argc <= 3 && !strcmp(argv[1], "--bench")) {
