@@ -55,7 +55,8 @@ void strata_text_free(struct strata_text *t)
 }
 
 /* Hands out what is ready. */
-static bool give(struct strata_text *t, const char **text, size_t *bytes, struct strata_error *error)
+static bool give(struct strata_text *t, const char **text, size_t *bytes,
+                 struct strata_error *error)
 {
     struct err e;
     err_clear(&e);

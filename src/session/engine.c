@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A model from file to ready: open (metadata), plan, load. Everything large is allocated here, once,
- * in the order of the plan; strata_model_free undoes it in reverse, from any point. */
+/* A model from file to ready: open (metadata), plan, load. Everything large is allocated here,
+ * once, in the order of the plan; strata_model_free undoes it in reverse, from any point. */
 #include <string.h>
 
 #include "base/clock.h"

@@ -6,10 +6,12 @@
 #include "session/session.h"
 
 _Static_assert((int)STRATA_USAGE == ERR_USAGE && (int)STRATA_IO == ERR_IO &&
-               (int)STRATA_FORMAT == ERR_FORMAT && (int)STRATA_UNSUPPORTED == ERR_UNSUPPORTED &&
-               (int)STRATA_MEMORY == ERR_MEMORY && (int)STRATA_NUMERIC == ERR_NUMERIC &&
-               (int)STRATA_INTERRUPTED == ERR_INTERRUPTED, "the public codes are those inside");
-_Static_assert(sizeof((struct strata_error){0}.text) == ERR_TEXT_BYTES, "messages are copied whole");
+                   (int)STRATA_FORMAT == ERR_FORMAT && (int)STRATA_UNSUPPORTED == ERR_UNSUPPORTED &&
+                   (int)STRATA_MEMORY == ERR_MEMORY && (int)STRATA_NUMERIC == ERR_NUMERIC &&
+                   (int)STRATA_INTERRUPTED == ERR_INTERRUPTED,
+               "the public codes are those inside");
+_Static_assert(sizeof((struct strata_error){0}.text) == ERR_TEXT_BYTES,
+               "messages are copied whole");
 
 bool session_report(struct strata_error *out, const struct err *e)
 {

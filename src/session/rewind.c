@@ -76,12 +76,13 @@ static bool go_back(struct strata_session *s, int position, struct err *e)
     return true;
 }
 
-/* Where to go back to so that the logits of `position` are there afterwards: a snapshot at that very
- * place without them is of no use. */
+/* Where to go back to so that the logits of `position` are there afterwards: a snapshot at that
+ * very place without them is of no use. */
 static int position_with_logits(struct strata_session *s, int position)
 {
     const struct session_snapshot *p = latest_before(s, position);
-    return position == 0 || (p && p->position == position && p->has_logits) ? position : position - 1;
+    return position == 0 || (p && p->position == position && p->has_logits) ? position
+                                                                            : position - 1;
 }
 
 bool strata_snapshot(struct strata_session *s, struct strata_error *error)
@@ -112,8 +113,8 @@ bool strata_rewind(struct strata_session *s, int position, const struct strata_p
         err_set(&e, ERR_USAGE, "%s: a rewind to position %d of a session of %d tokens",
                 s->model->path, position, s->n_ids);
     } else if (position < s->n_ids && go_back(s, position_with_logits(s, position), &e)) {
-        struct strata_pass quiet = {.ctx = pass->ctx, .progress = pass->progress,
-                                    .cancel = pass->cancel};
+        struct strata_pass quiet = {
+            .ctx = pass->ctx, .progress = pass->progress, .cancel = pass->cancel};
         session_run_bands(s, position, position, LOGITS_LAST, &quiet, &e);
     }
     return session_report(error, &e);
@@ -141,7 +142,8 @@ bool strata_feed_whole(struct strata_session *s, const int32_t *ids, size_t n, s
             if (kept)
                 *kept = (size_t)s->n_ids;
             memcpy(s->ids + s->n_ids, ids + s->n_ids, (n - (size_t)s->n_ids) * sizeof *ids);
-            session_run_bands(s, (int)n, s->n_ids, pass->logits ? LOGITS_ALL : LOGITS_LAST, pass, &e);
+            session_run_bands(s, (int)n, s->n_ids, pass->logits ? LOGITS_ALL : LOGITS_LAST, pass,
+                              &e);
         }
     }
     return session_report(error, &e);

@@ -101,8 +101,8 @@ bool strata_save(struct strata_session *s, const char *path, struct strata_error
         struct state_block blocks[3];
         int n = 0;
         if (strata_logits(s))
-            blocks[n++] = (struct state_block){"logits", s->logits,
-                                               (size_t)s->vocab * sizeof *s->logits};
+            blocks[n++] =
+                (struct state_block){"logits", s->logits, (size_t)s->vocab * sizeof *s->logits};
         uint8_t sampler[SAMPLER_BYTES];
         if (s->has_sampling) {
             put_sampling(sampler, &s->sampling, s->answer_start);
@@ -193,10 +193,10 @@ static bool check_fits(const struct strata_session *s, const struct state_file *
         return err_set(e, ERR_UNSUPPORTED, "%s: saved with another model than %s", f->path,
                        s->model->path);
     if (f->head.position > (uint64_t)s->ctx)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "%s: holds %llu tokens, a context of %d is too small: at least %llu is needed",
-                       f->path, (unsigned long long)f->head.position, s->ctx,
-                       (unsigned long long)f->head.position);
+        return err_set(
+            e, ERR_UNSUPPORTED,
+            "%s: holds %llu tokens, a context of %d is too small: at least %llu is needed", f->path,
+            (unsigned long long)f->head.position, s->ctx, (unsigned long long)f->head.position);
     return true;
 }
 
@@ -213,7 +213,8 @@ static bool load_file(struct strata_session *s, const struct state_file *f,
         return load_bits(s, f, e);
     log_note("%s: saved by another version or with other options, its %d tokens are read again",
              f->path, n);
-    struct strata_pass quiet = {.ctx = pass->ctx, .progress = pass->progress, .cancel = pass->cancel};
+    struct strata_pass quiet = {
+        .ctx = pass->ctx, .progress = pass->progress, .cancel = pass->cancel};
     return session_run_bands(s, n, n, LOGITS_LAST, &quiet, e);
 }
 

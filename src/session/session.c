@@ -15,7 +15,8 @@
 #define RECOVERY_TOKENS 128
 
 _Static_assert((int)STRATA_F32 == DUMP_F32 && (int)STRATA_I32 == DUMP_I32 &&
-               (int)STRATA_BOOL == DUMP_BOOL, "the public element types are the model's");
+                   (int)STRATA_BOOL == DUMP_BOOL,
+               "the public element types are the model's");
 
 static const struct strata_pass no_pass;
 
@@ -62,8 +63,8 @@ static bool create_parts(struct strata_session *s, struct err *e)
     s->sampler = s->ids && s->logits ? sampler_create((size_t)s->vocab, e) : NULL;
     if (!s->sampler || !create_snapshots(s, e))
         return false;
-    s->state = model_state_create(m->network, s->ctx,
-                                  m->options.kv == STRATA_KV_F32 ? KV_F32 : KV_F16, e);
+    s->state =
+        model_state_create(m->network, s->ctx, m->options.kv == STRATA_KV_F32 ? KV_F32 : KV_F16, e);
     return s->state != NULL;
 }
 
@@ -156,7 +157,7 @@ const float *strata_logits(const struct strata_session *s)
 struct running {
     struct strata_session *s;
     const struct strata_pass *pass;
-    int first; /* position where the caller's count of rows begins */
+    int first;      /* position where the caller's count of rows begins */
     int start, end; /* positions: what the progress is about */
 };
 
@@ -231,8 +232,8 @@ bool session_run_bands(struct strata_session *s, int end, int first, enum logits
         bool is_last = before + rows == end;
         if (is_cancelled(pass, e) || !session_take(s, &s->snapshots[0], e)) {
             ok = false;
-        } else if (run_rows(&r, rows, true, wanted == LOGITS_LAST && !is_last ? LOGITS_NONE : wanted,
-                            e)) {
+        } else if (run_rows(&r, rows, true,
+                            wanted == LOGITS_LAST && !is_last ? LOGITS_NONE : wanted, e)) {
             s->model->counters.prefill_tokens += (uint64_t)rows;
             if (s->n_ids < s->state->position)
                 s->n_ids = s->state->position;
@@ -253,8 +254,8 @@ bool session_run_bands(struct strata_session *s, int end, int first, enum logits
 
 bool session_catch_up(struct strata_session *s, const struct strata_pass *pass, struct err *e)
 {
-    struct strata_pass quiet = {.ctx = pass->ctx, .progress = pass->progress,
-                                .cancel = pass->cancel};
+    struct strata_pass quiet = {
+        .ctx = pass->ctx, .progress = pass->progress, .cancel = pass->cancel};
     return s->state->position == s->n_ids ||
            session_run_bands(s, s->n_ids, s->n_ids, LOGITS_NONE, &quiet, e);
 }
@@ -266,9 +267,11 @@ bool session_check_ids(const struct strata_session *s, const int32_t *ids, size_
 {
     size_t room = (size_t)(s->ctx - position);
     if (n > room)
-        return err_set(e, ERR_USAGE,
-                       "%s: %zu tokens do not fit into a context of %d of which %d are used: at most "
-                       "%zu do", s->model->path, n, s->ctx, position, room);
+        return err_set(
+            e, ERR_USAGE,
+            "%s: %zu tokens do not fit into a context of %d of which %d are used: at most "
+            "%zu do",
+            s->model->path, n, s->ctx, position, room);
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= s->vocab)
             return err_set(e, ERR_USAGE, "%s: id %d at index %zu is not one of the %d of the model",

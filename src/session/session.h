@@ -25,7 +25,8 @@
 /* Copies `e` to `out` (which may be NULL). Returns whether `e` holds no error. */
 bool session_report(struct strata_error *out, const struct err *e);
 
-/* ---- Model (engine.c, planning.c, wire.c, words.c) ------------------------------------------------------- */
+/* ---- Model (engine.c, planning.c, wire.c, words.c)
+ * ------------------------------------------------------- */
 
 struct session_counters {
     uint64_t prefill_tokens, decode_tokens;
@@ -85,7 +86,7 @@ void wire_rows(struct row_source *out, struct stream_rows *r);
 /* ---- Session (session.c, rewind.c, saved.c, sampling.c) -------------------------------------- */
 
 struct session_snapshot {
-    int position;   /* -1: empty */
+    int position; /* -1: empty */
     bool has_logits;
     float *logits;  /* [vocab] */
     void *fixed;    /* model_state_fixed_bytes */
@@ -97,9 +98,9 @@ struct strata_session {
     struct model_state *state;
     int ctx, vocab;
 
-    int n_ids;      /* tokens of the conversation */
-    int32_t *ids;   /* [ctx] */
-    float *logits;  /* [vocab] of the last row, if logits_position is n_ids */
+    int n_ids;           /* tokens of the conversation */
+    int32_t *ids;        /* [ctx] */
+    float *logits;       /* [vocab] of the last row, if logits_position is n_ids */
     int logits_position; /* -1: none */
 
     int n_snapshots; /* 1 + options.snapshots; the first one is for recovery */

@@ -48,7 +48,8 @@ static uint64_t header_bytes(uint64_t position, uint64_t sections)
 static void section_of_item(const struct model_state *s, const struct state_item *item,
                             struct state_section *out)
 {
-    *out = (struct state_section){.element = item->element == STATE_F16 ? ELEMENT_F16 : ELEMENT_F32};
+    *out =
+        (struct state_section){.element = item->element == STATE_F16 ? ELEMENT_F16 : ELEMENT_F32};
     memcpy(out->name, item->name, strnlen(item->name, NAME_BYTES - 1));
     out->bytes = state_item_bytes(s, item);
     if (item->per_token)
@@ -89,7 +90,8 @@ static bool write_items(struct file_writer *w, const struct model_state *s,
         struct state_section *section = &sections[(*n)++];
         section_of_item(s, &s->items[i], section);
         void *host = mem_alloc(section->bytes, "a part of the state to save", e);
-        bool ok = host && model_state_read_item(s, i, host, e) && write_section(w, section, host, e);
+        bool ok =
+            host && model_state_read_item(s, i, host, e) && write_section(w, section, host, e);
         mem_free(host);
         if (!ok)
             return false;
@@ -97,8 +99,9 @@ static bool write_items(struct file_writer *w, const struct model_state *s,
     return true;
 }
 
-static void put_header(uint8_t *p, uint64_t bytes, uint64_t file_bytes, const struct state_header *h,
-                       const int32_t *ids, const struct state_section *sections, int n)
+static void put_header(uint8_t *p, uint64_t bytes, uint64_t file_bytes,
+                       const struct state_header *h, const int32_t *ids,
+                       const struct state_section *sections, int n)
 {
     memcpy(p, "STRSES01", 8);
     bytes_put_u32(p + 8, (uint32_t)bytes);
@@ -119,7 +122,8 @@ static void put_header(uint8_t *p, uint64_t bytes, uint64_t file_bytes, const st
 
 static bool write_all(struct file_writer *w, const struct state_header *h,
                       const struct model_state *s, const struct state_block *blocks, int n_blocks,
-                      struct state_section *sections, uint8_t *header, uint64_t bytes, struct err *e)
+                      struct state_section *sections, uint8_t *header, uint64_t bytes,
+                      struct err *e)
 {
     /* Room for the header first; its content is known when the sections are written. */
     if (!file_write(w, header, bytes, e))
@@ -129,8 +133,10 @@ static bool write_all(struct file_writer *w, const struct state_header *h,
         return false;
     for (int i = 0; i < n_blocks; i++) {
         struct state_section *b = &sections[n++];
-        *b = (struct state_section){.element = ELEMENT_BYTE, .n_dims = 1,
-                                    .dims = {(uint32_t)blocks[i].bytes}, .bytes = blocks[i].bytes};
+        *b = (struct state_section){.element = ELEMENT_BYTE,
+                                    .n_dims = 1,
+                                    .dims = {(uint32_t)blocks[i].bytes},
+                                    .bytes = blocks[i].bytes};
         memcpy(b->name, blocks[i].name, strnlen(blocks[i].name, NAME_BYTES - 1));
         if (!write_section(w, b, blocks[i].data, e))
             return false;
@@ -174,8 +180,8 @@ bool state_file_write(const char *path, const struct state_header *h, const stru
 static bool damaged(const char *path, struct err *e, const char *field, uint64_t value,
                     uint64_t expected)
 {
-    return err_set(e, ERR_FORMAT, "%s: %s is %llu where %llu is expected: the file is damaged", path,
-                   field, (unsigned long long)value, (unsigned long long)expected);
+    return err_set(e, ERR_FORMAT, "%s: %s is %llu where %llu is expected: the file is damaged",
+                   path, field, (unsigned long long)value, (unsigned long long)expected);
 }
 
 static bool check_magic(const char *path, const uint8_t *p, struct err *e)
@@ -216,7 +222,8 @@ static bool check_header_sum(const struct state_file *f, uint64_t bytes, struct 
     if (!ok || !file_read_at(f->fd, f->path, end, stored, sizeof stored, e))
         return false;
     if (bytes_u64(stored) != got)
-        return err_set(e, ERR_FORMAT, "%s: the checksum of the header does not fit: damaged", f->path);
+        return err_set(e, ERR_FORMAT, "%s: the checksum of the header does not fit: damaged",
+                       f->path);
     return true;
 }
 
@@ -235,10 +242,11 @@ static bool check_section(const struct state_file *f, uint32_t i, const uint8_t 
     char shown[160];
     err_escape(shown, sizeof shown, s->name, strlen(s->name));
     if (s->element >= ELEMENTS)
-        return err_set(e, ERR_FORMAT, "%s: section %s has the unknown element type %u", f->path, shown,
-                       s->element);
+        return err_set(e, ERR_FORMAT, "%s: section %s has the unknown element type %u", f->path,
+                       shown, s->element);
     if (s->n_dims < 1 || s->n_dims > MOST_DIMS)
-        return err_set(e, ERR_FORMAT, "%s: section %s has %u dimensions", f->path, shown, s->n_dims);
+        return err_set(e, ERR_FORMAT, "%s: section %s has %u dimensions", f->path, shown,
+                       s->n_dims);
     uint64_t bytes = element_bytes[s->element];
     bool wraps = false;
     for (uint32_t d = 0; d < s->n_dims; d++) {
@@ -302,10 +310,9 @@ bool state_file_open(struct state_file *f, const char *path, struct err *e)
         return damaged(path, e, "the size of the file", file_bytes, header);
     if (f->head.position > header / 4 || f->n_sections > MOST_SECTIONS ||
         header != header_bytes(f->head.position, f->n_sections))
-        return err_set(e, ERR_FORMAT,
-                       "%s: a header of %llu bytes does not hold %llu tokens and %u sections", path,
-                       (unsigned long long)header, (unsigned long long)f->head.position,
-                       f->n_sections);
+        return err_set(
+            e, ERR_FORMAT, "%s: a header of %llu bytes does not hold %llu tokens and %u sections",
+            path, (unsigned long long)header, (unsigned long long)f->head.position, f->n_sections);
     return check_header_sum(f, header, e) && read_table(f, header, file_bytes, e);
 }
 
@@ -341,8 +348,8 @@ static bool read_section(const struct state_file *f, const struct state_section 
     if (!file_read_at(f->fd, f->path, s->offset, to, (size_t)s->bytes, e))
         return false;
     if (XXH3_64bits(to, (size_t)s->bytes) != s->checksum)
-        return err_set(e, ERR_FORMAT, "%s: the checksum of section %s does not fit: damaged", f->path,
-                       s->name);
+        return err_set(e, ERR_FORMAT, "%s: the checksum of section %s does not fit: damaged",
+                       f->path, s->name);
     return true;
 }
 
@@ -383,8 +390,8 @@ bool state_file_block(const struct state_file *f, const char *name, size_t most,
     if (!s)
         return true;
     if (s->element != ELEMENT_BYTE || s->n_dims != 1 || s->bytes > most)
-        return err_set(e, ERR_FORMAT, "%s: section %s of %llu bytes is not what it should be", f->path,
-                       name, (unsigned long long)s->bytes);
+        return err_set(e, ERR_FORMAT, "%s: section %s of %llu bytes is not what it should be",
+                       f->path, name, (unsigned long long)s->bytes);
     char *p = mem_alloc((size_t)s->bytes + 1, "a section of a saved state", e);
     if (!p || !read_section(f, s, p, e)) {
         mem_free(p);

@@ -127,16 +127,14 @@ char *strata_stats_json(const struct strata_stats *s)
 
 void strata_version_get(struct strata_version *out)
 {
-    *out = (struct strata_version){
-        .version = STRATA_VERSION,
-        .commit = STRATA_COMMIT,
-        .compiler = COMPILER,
+    *out = (struct strata_version)
+    {
+        .version = STRATA_VERSION, .commit = STRATA_COMMIT, .compiler = COMPILER,
 #if defined(__x86_64__)
         .kernels = "c avx2 avx512-plain avx512",
 #else
         .kernels = "c",
 #endif
-        .chosen = cpu_isa_name(cpu_isa_best()),
-        .numerics = STRATA_NUMERICS,
+        .chosen = cpu_isa_name(cpu_isa_best()), .numerics = STRATA_NUMERICS,
     };
 }

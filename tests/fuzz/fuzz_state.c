@@ -26,14 +26,24 @@ static void read_items(const struct state_file *f)
 {
     static float fixed[FIXED / 4], tokens[CTX * PER_TOKEN / 4];
     struct state_item items[] = {
-        {.name = "0.delta", .element = STATE_F32, .n_dims = 2, .dims = {4, 6}, .unit_bytes = FIXED,
+        {.name = "0.delta",
+         .element = STATE_F32,
+         .n_dims = 2,
+         .dims = {4, 6},
+         .unit_bytes = FIXED,
          .data = fixed},
-        {.name = "1.k", .element = STATE_F16, .per_token = true, .tokens_per_unit = 1, .n_dims = 1,
-         .dims = {4}, .unit_bytes = PER_TOKEN, .data = tokens},
+        {.name = "1.k",
+         .element = STATE_F16,
+         .per_token = true,
+         .tokens_per_unit = 1,
+         .n_dims = 1,
+         .dims = {4},
+         .unit_bytes = PER_TOKEN,
+         .data = tokens},
     };
     struct backend b = {.write = copy_to};
-    struct model_state s = {.backend = &b, .ctx = CTX, .position = (int)f->head.position,
-                            .items = items, .n_items = 2};
+    struct model_state s = {
+        .backend = &b, .ctx = CTX, .position = (int)f->head.position, .items = items, .n_items = 2};
     struct err e;
     err_clear(&e);
     bool ok = state_file_items(f, &s, &e);

@@ -12,7 +12,7 @@
 
 #define PATH MODEL("q4e_ngram")
 
-enum { N = 60 };
+enum { N = 160 }; /* more than a session goes without a snapshot */
 
 /* A drive that goes wrong at its n-th read, in one of several ways. */
 enum fault { NO_FAULT, FAILS, ENDS, COMES_SHORT };
@@ -54,7 +54,7 @@ static struct fixture open_on(struct drive *d, const struct strata_options *o)
 
 static float *expected(int32_t *ids, int *vocab)
 {
-    struct fixture f = fixture_open(PATH, &(struct strata_options){.ctx = 128});
+    struct fixture f = fixture_open(PATH, &(struct strata_options){.ctx = 256});
     fixture_ids(ids, N, f.vocab);
     *vocab = f.vocab;
     float *logits = fixture_logits(&f, ids, N, 0);
@@ -68,7 +68,7 @@ static void reads_that_come_short_are_continued(void **unused)
     int vocab;
     float *wanted = expected(ids, &vocab);
     struct drive d = {.fault = COMES_SHORT};
-    struct fixture f = open_on(&d, &(struct strata_options){.ctx = 128, .arena = "min"});
+    struct fixture f = open_on(&d, &(struct strata_options){.ctx = 256, .arena = "min"});
     float *got = fixture_logits(&f, ids, N, 2);
     assert_memory_equal(got, wanted, (size_t)N * (size_t)vocab * sizeof *got);
     assert_true(atomic_load(&d.reads) > 0);
@@ -83,7 +83,7 @@ static bool goes_on_after(enum fault fault, int at, int window, const int32_t *i
                           const float *wanted)
 {
     struct drive d = {.fault = fault, .at = at};
-    struct fixture f = open_on(&d, &(struct strata_options){.ctx = 128, .arena = "min", .band = 8});
+    struct fixture f = open_on(&d, &(struct strata_options){.ctx = 256, .arena = "min", .band = 8});
     struct strata_error e = {0};
     bool met = false;
     while (strata_position(f.session) < N) {
@@ -114,7 +114,7 @@ static void a_failed_read_is_an_error_and_the_next_request_is_right(void **unuse
     float *wanted = expected(ids, &vocab);
     for (int w = 0; w < 3; w++) {
         int met = 0;
-        for (int at = 0; at < 400; at += at < 20 ? 3 : 37)
+        for (int at = 0; at < 2500; at += at < 20 ? 3 : 1 + at / 2)
             met += goes_on_after(at % 2 ? ENDS : FAILS, at, windows[w], ids, wanted);
         assert_true(met >= 8);
     }
@@ -127,7 +127,7 @@ static void a_file_truncated_while_open_is_an_error_each_time(void **unused)
     size_t bytes;
     char *data = fixture_read(PATH, &bytes);
     fixture_write(path, data, bytes);
-    struct fixture f = fixture_open(path, &(struct strata_options){.ctx = 128, .arena = "min"});
+    struct fixture f = fixture_open(path, &(struct strata_options){.ctx = 256, .arena = "min"});
     struct strata_error e = {0};
     int32_t ids[N];
     fixture_ids(ids, N, f.vocab);
@@ -191,7 +191,7 @@ static void memory_that_runs_out_anywhere_is_an_error_without_a_leak(void **unus
 
 static void feeding_and_stepping_allocate_nothing(void **unused)
 {
-    struct fixture f = fixture_open(PATH, &(struct strata_options){.ctx = 128, .snapshots = 1});
+    struct fixture f = fixture_open(PATH, &(struct strata_options){.ctx = 256, .snapshots = 1});
     struct strata_error e = {0};
     int32_t ids[N], id;
     fixture_ids(ids, N, f.vocab);

@@ -122,7 +122,8 @@ static void a_session_saved_with_other_bits_is_fed_again(void **unused)
     int vocab;
     float *wanted = expected(models[0], ids, &vocab);
     struct strata_error e = {0};
-    struct fixture f = fixture_open(models[0], &(struct strata_options){.ctx = 128, .kv = STRATA_KV_F32});
+    struct fixture f =
+        fixture_open(models[0], &(struct strata_options){.ctx = 128, .kv = STRATA_KV_F32});
     fixture_ok(strata_feed(f.session, ids, 40, NULL, &e), &e);
     fixture_ok(strata_save(f.session, path, &e), &e);
     fixture_close(&f);
@@ -146,8 +147,8 @@ static void a_rewind_gives_the_bits_of_a_session_that_was_never_further(void **u
     int vocab;
     float *wanted = expected(models[0], ids, &vocab);
     for (int snapshots = 0; snapshots <= 2; snapshots++) {
-        struct fixture f = fixture_open(models[0], &(struct strata_options){.ctx = 128, .band = 16,
-                                                                            .snapshots = snapshots});
+        struct fixture f = fixture_open(
+            models[0], &(struct strata_options){.ctx = 128, .band = 16, .snapshots = snapshots});
         struct strata_error e = {0};
         fixture_ok(strata_feed(f.session, ids, 20, NULL, &e), &e);
         for (int i = 0; i < snapshots; i++) { /* at 20 and 32, with others of no use before */
@@ -182,8 +183,8 @@ static void a_whole_prompt_keeps_what_it_has_in_common(void **unused)
     int32_t ids[N];
     int vocab;
     float *wanted = expected(models[0], ids, &vocab);
-    struct fixture f = fixture_open(models[0], &(struct strata_options){.ctx = 128, .band = 16,
-                                                                        .snapshots = 1});
+    struct fixture f =
+        fixture_open(models[0], &(struct strata_options){.ctx = 128, .band = 16, .snapshots = 1});
     struct strata_error e = {0};
     size_t kept;
     int32_t other[60];

@@ -48,16 +48,35 @@ static void small_init(struct small *s)
 {
     memset(s, 0, sizeof *s);
     s->backend = (struct backend){.write = copy_to, .read = copy_from};
-    s->items[0] = (struct state_item){.name = "0.delta", .element = STATE_F32, .n_dims = 2,
-                                      .dims = {4, 6}, .unit_bytes = 96, .data = s->delta};
-    s->items[1] = (struct state_item){.name = "1.k", .element = STATE_F16, .per_token = true,
-                                      .tokens_per_unit = 1, .n_dims = 1, .dims = {4},
-                                      .unit_bytes = 8, .data = s->k};
-    s->items[2] = (struct state_item){.name = "1.index_pool", .element = STATE_F32, .per_token = true,
-                                      .derived = true, .tokens_per_unit = 1, .n_dims = 1,
-                                      .dims = {1}, .unit_bytes = 4, .data = s->pooled};
-    s->state = (struct model_state){.backend = &s->backend, .ctx = CTX, .position = TOKENS,
-                                    .ids = s->ids, .items = s->items, .n_items = 3};
+    s->items[0] = (struct state_item){.name = "0.delta",
+                                      .element = STATE_F32,
+                                      .n_dims = 2,
+                                      .dims = {4, 6},
+                                      .unit_bytes = 96,
+                                      .data = s->delta};
+    s->items[1] = (struct state_item){.name = "1.k",
+                                      .element = STATE_F16,
+                                      .per_token = true,
+                                      .tokens_per_unit = 1,
+                                      .n_dims = 1,
+                                      .dims = {4},
+                                      .unit_bytes = 8,
+                                      .data = s->k};
+    s->items[2] = (struct state_item){.name = "1.index_pool",
+                                      .element = STATE_F32,
+                                      .per_token = true,
+                                      .derived = true,
+                                      .tokens_per_unit = 1,
+                                      .n_dims = 1,
+                                      .dims = {1},
+                                      .unit_bytes = 4,
+                                      .data = s->pooled};
+    s->state = (struct model_state){.backend = &s->backend,
+                                    .ctx = CTX,
+                                    .position = TOKENS,
+                                    .ids = s->ids,
+                                    .items = s->items,
+                                    .n_items = 3};
 }
 
 static void small_fill(struct small *s)
@@ -235,8 +254,10 @@ static void numbers_that_lie_are_refused_by_name(void **unused)
     refused_with(data, bytes, table + 64, 0, 8, "does not fit its place");
     refused_with(data, bytes, table + 72, UINT64_MAX - 7, 8, "does not fit its place");
     refused_with(data, bytes, table, '9', 1, "section 0.delta is missing");
-    refused_with(data, bytes, table + 88, '0' | '.' << 8 | (uint64_t)'d' << 16 | (uint64_t)'e' << 24 |
-                 (uint64_t)'l' << 32 | (uint64_t)'t' << 40 | (uint64_t)'a' << 48, 8, "twice");
+    refused_with(data, bytes, table + 88,
+                 '0' | '.' << 8 | (uint64_t)'d' << 16 | (uint64_t)'e' << 24 | (uint64_t)'l' << 32 |
+                     (uint64_t)'t' << 40 | (uint64_t)'a' << 48,
+                 8, "twice");
     free(data);
     remove(path);
 }

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The plan as a user of the library sees it: what it refuses works with the number that it names,
+ * and memory stays under it. */
+#include "base/mem.h"
+#include "fixture.h"
+
+#define DEMO SHIPPED "/strata-demo.gguf"
+
+static bool plan(const char *path, const struct strata_options *o, struct strata_plan *out,
+                 struct strata_error *e)
+{
+    struct strata_model *m = strata_model_open(path, o, e);
+    bool ok = m && strata_plan_get(m, out, e);
+    strata_model_free(m);
+    return ok;
+}
+
+/* The number behind `words` in a message. */
+static unsigned long long number_after(const char *text, const char *words)
+{
+    const char *at = strstr(text, words);
+    if (!at)
+        fail_msg("'%s' does not say '%s'", text, words);
+    char *end;
+    unsigned long long n = strtoull(at + strlen(words), &end, 10);
+    return *end == 'M' ? n << 20 : n;
+}
+
+static void too_little_memory_is_refused_with_the_least_that_works(void **unused)
+{
+    struct strata_options o = {.memory_bytes = 20 << 20, .threads = 2, .ctx = 512};
+    struct strata_plan p;
+    struct strata_error e = {0};
+    assert_false(plan(DEMO, &o, &p, &e));
+    assert_int_equal(e.code, STRATA_MEMORY);
+    o.memory_bytes = number_after(e.text, "at least ");
+    fixture_ok(plan(DEMO, &o, &p, &e), &e);
+    assert_true(p.plan_total <= o.memory_bytes);
+    o.memory_bytes--;
+    assert_false(plan(DEMO, &o, &p, &e));
+}
+
+static void a_context_too_long_is_refused_with_one_that_fits(void **unused)
+{
+    struct strata_options o = {.memory_bytes = 100 << 20, .threads = 2, .ctx = 1000000};
+    struct strata_plan p;
+    struct strata_error e = {0};
+    assert_false(plan(DEMO, &o, &p, &e));
+    o.ctx = (int)number_after(e.text, "--ctx ");
+    assert_true(o.ctx > 1000);
+    fixture_ok(plan(DEMO, &o, &p, &e), &e);
+    o.ctx += o.ctx / 50;
+    assert_false(plan(DEMO, &o, &p, &e));
+}
+
+static void an_arena_too_small_is_refused_with_the_least_that_works(void **unused)
+{
+    struct strata_options o = {.arena = "1%", .threads = 2};
+    struct strata_plan p;
+    struct strata_error e = {0};
+    assert_false(plan(DEMO, &o, &p, &e));
+    char least[32];
+    snprintf(least, sizeof least, "%llu", number_after(e.text, "at least "));
+    o.arena = least;
+    fixture_ok(plan(DEMO, &o, &p, &e), &e);
+    assert_true(p.slots < p.experts);
+}
+
+static void options_out_of_range_are_refused_by_name(void **unused)
+{
+    static const struct {
+        struct strata_options o;
+        const char *text;
+    } cases[] = {
+        {{.window = 9}, "window is 9"},     {{.threads = -1}, "threads is -1"},
+        {{.ctx = -5}, "ctx is -5"},         {{.band = 1 << 30}, "band is"},
+        {{.arena = "a lot"}, "a lot"},      {{.isa = "mmx"}, "mmx"},
+        {{.io = "telepathy"}, "telepathy"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct strata_plan p;
+        struct strata_error e = {0};
+        assert_false(plan(DEMO, &cases[i].o, &p, &e));
+        assert_int_equal(e.code, STRATA_USAGE);
+        if (!strstr(e.text, cases[i].text))
+            fail_msg("'%s' does not say '%s'", e.text, cases[i].text);
+    }
+}
+
+static void memory_stays_under_the_plan(void **unused)
+{
+    static const struct strata_options ways[] = {
+        {.arena = "20%", .threads = 2, .ctx = 700, .snapshots = 2},
+        {.arena = "min", .threads = 2, .ctx = 700, .band = 16, .tile = 16},
+        {.arena = "max", .threads = 2, .ctx = 700, .kv = STRATA_KV_F32},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct fixture f = fixture_open(DEMO, &ways[i]);
+        struct strata_error e = {0};
+        struct strata_plan p;
+        fixture_ok(strata_plan_get(f.model, &p, &e), &e);
+        int32_t ids[600];
+        fixture_ids(ids, 600, f.vocab);
+        fixture_ok(strata_feed(f.session, ids, 600, NULL, &e), &e);
+        for (int at = 0; at < 40; at += 8)
+            fixture_ok(strata_step(f.session, ids + at, 8, NULL, &e), &e);
+        /* What is allocated, touched or not, and the program beside it. */
+        assert_true(mem_in_use() + ((size_t)4 << 20) <= p.plan_total);
+        assert_int_equal(p.trunk + p.session + p.scratch + p.io + p.staging + p.snapshots +
+                             p.program + p.arena,
+                         p.plan_total);
+        fixture_close(&f);
+    }
+}
+
+static void the_plan_as_text_and_as_json_says_the_total(void **unused)
+{
+    struct strata_error e = {0};
+    struct strata_plan p;
+    struct strata_options o = {.arena = "20%", .threads = 2};
+    struct strata_model *m = strata_model_open(DEMO, &o, &e);
+    fixture_ok(m && strata_plan_get(m, &p, &e), &e);
+    char *table = strata_plan_text(m, false, &e), *json = strata_plan_text(m, true, &e), total[64];
+    snprintf(total, sizeof total, "\"plan_total\": %llu,", (unsigned long long)p.plan_total);
+    assert_non_null(strstr(json, total));
+    assert_non_null(strstr(table, "total"));
+    strata_free(table);
+    strata_free(json);
+    strata_model_free(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(too_little_memory_is_refused_with_the_least_that_works),
+        cmocka_unit_test(a_context_too_long_is_refused_with_one_that_fits),
+        cmocka_unit_test(an_arena_too_small_is_refused_with_the_least_that_works),
+        cmocka_unit_test(options_out_of_range_are_refused_by_name),
+        cmocka_unit_test(memory_stays_under_the_plan),
+        cmocka_unit_test(the_plan_as_text_and_as_json_says_the_total),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
