@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Codebook types to their integer form with AVX2 and F16C. A register holds 16 words: two rows of
- * eight or four rows of four, loaded as words together with their signs (grids.h). */
+/* Codebook types to their integer form with AVX2 and F16C. The rows of a group of 32 values are
+ * gathered as bytes, which fill a register. */
 #include "base/tensor_type.h"
-#include "cpu/x86/grids.h"
+#include "cpu/x86/iq1_rows.h"
 #include "cpu/x86/scales.h"
 #include "cpu/x86/x86.h"
 #include "quant/codebooks.h"
 
+static inline __m128i load8(const void *p)
+{
+    return _mm_loadl_epi64((const __m128i *)p);
+}
+
 static inline __m128i load16(const void *p)
 {
     return _mm_loadu_si128((const __m128i *)p);
-}
-
-static inline uint16_t u16_at(const uint8_t *b)
-{
-    uint16_t u;
-    memcpy(&u, b, 2);
-    return u;
 }
 
 static inline uint32_t u32_at(const uint8_t *b)
@@ -26,171 +24,275 @@ static inline uint32_t u32_at(const uint8_t *b)
     return u;
 }
 
-/* Eight words from each of two places. */
-static inline __m256i load_two(const int16_t *low, const int16_t *high)
+/* Four rows of eight values, eight rows of four. */
+static inline __m256i gather4(const uint64_t *grid, __m128i numbers)
 {
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(load16(low)), load16(high), 1);
+    return _mm256_i32gather_epi64((const long long *)grid, numbers, 8);
 }
 
-/* Four words of a row in all quadwords. */
-static inline __m256i broadcast_row(const int16_t row[4])
+static inline __m256i gather8(const uint32_t *grid, __m256i numbers)
 {
-    int64_t value;
-    memcpy(&value, row, 8);
-    return _mm256_set1_epi64x(value);
+    return _mm256_i32gather_epi32((const int *)grid, numbers, 4);
 }
 
-static inline __m256i load_four(const int16_t *r0, const int16_t *r1, const int16_t *r2,
-                                const int16_t *r3)
+/* The values, negative where a bit of the dwords `signs`, all equal, is 1. */
+static inline __m256i apply_signs(__m256i values, __m256i signs)
 {
-    __m256i low = _mm256_blend_epi32(broadcast_row(r0), broadcast_row(r1), 0x0c);
-    __m256i high = _mm256_blend_epi32(broadcast_row(r2), broadcast_row(r3), 0xc0);
-    return _mm256_blend_epi32(low, high, 0xf0);
+    const __m256i byte_of =
+        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i bit_of = _mm256_set1_epi64x((int64_t)0x8040201008040201);
+    __m256i bits = _mm256_and_si256(_mm256_shuffle_epi8(signs, byte_of), bit_of);
+    __m256i negative = _mm256_cmpeq_epi8(bits, bit_of);
+    return _mm256_sub_epi8(_mm256_xor_si256(values, negative), negative);
 }
 
-static inline void put(int16_t *w, __m256i values, __m256i signs, int scale)
+/* Group g: the values times the scales of its halves. */
+static inline void put(int16_t *w, int g, __m256i values, __m256i scale0, __m256i scale1)
 {
-    __m256i product =
-        _mm256_mullo_epi16(_mm256_sign_epi16(values, signs), _mm256_set1_epi16((short)scale));
-    _mm256_store_si256((__m256i *)w, product);
+    __m256i first = _mm256_cvtepi8_epi16(_mm256_castsi256_si128(values));
+    __m256i second = _mm256_cvtepi8_epi16(_mm256_extracti128_si256(values, 1));
+    __m256i *out = (__m256i *)(w + 32 * g);
+    _mm256_store_si256(out, _mm256_mullo_epi16(first, scale0));
+    _mm256_store_si256(out + 1, _mm256_mullo_epi16(second, scale1));
 }
 
-/* Eight words 1 or -1 for the lowest seven bits of signs. */
-static inline const int16_t *ksign(uint32_t signs)
+/* Sign bytes of seven bits with the eighth bit that makes the number of ones even. */
+static inline __m256i complete_signs(__m256i bits)
 {
-    return x86_grids.ksign[signs & 127];
+    const __m256i parity = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
+    __m256i folded = _mm256_xor_si256(bits, _mm256_srli_epi16(bits, 4));
+    folded = _mm256_and_si256(folded, _mm256_set1_epi8(15));
+    return _mm256_or_si256(bits, _mm256_shuffle_epi8(parity, folded));
+}
+
+/* IQ2_XXS, IQ3_XXS: what the words w of the eight groups say. */
+struct word_parts {
+    _Alignas(32) int32_t signs[8];
+    _Alignas(32) int32_t scale[8]; /* 2s + 1, in both halves */
+};
+
+static inline void split_words(__m256i w, struct word_parts *out)
+{
+    __m256i bits = _mm256_and_si256(w, _mm256_set1_epi32(0x7f));
+    for (int i = 1; i < 4; i++) {
+        __m256i moved = _mm256_sllv_epi32(w, _mm256_set1_epi32(i));
+        moved = _mm256_and_si256(moved, _mm256_set1_epi32(0x7f << 8 * i));
+        bits = _mm256_or_si256(bits, moved);
+    }
+    _mm256_store_si256((__m256i *)out->signs, complete_signs(bits));
+    __m256i scale = _mm256_or_si256(_mm256_srli_epi32(w, 27), _mm256_set1_epi32(1));
+    scale = _mm256_or_si256(scale, _mm256_slli_epi32(scale, 16));
+    _mm256_store_si256((__m256i *)out->scale, scale);
+}
+
+static inline void put_word_group(int16_t *w, int g, __m256i rows, const struct word_parts *p)
+{
+    __m256i scale = _mm256_set1_epi32(p->scale[g]);
+    put(w, g, apply_signs(rows, _mm256_set1_epi32(p->signs[g])), scale, scale);
 }
 
 static void unpack_iq2_xxs(const uint8_t *b, int n, struct quant_row *out)
 {
-    int16_t(*grid)[8] = x86_grids.iq2xxs;
+    const __m256i odd = _mm256_setr_epi32(1, 3, 5, 7, 1, 3, 5, 7);
+    struct word_parts parts;
     for (int k = 0; k < n / 256; k++, b += 66) {
         out->d[k] = x86_half_at(b) * 0.125f;
+        /* Four row numbers and w, eight times. */
+        __m256i low = _mm256_loadu_si256((const __m256i *)(b + 2));
+        __m256i high = _mm256_loadu_si256((const __m256i *)(b + 34));
+        low = _mm256_permutevar8x32_epi32(low, odd);
+        high = _mm256_permutevar8x32_epi32(high, odd);
+        split_words(_mm256_blend_epi32(low, high, 0xf0), &parts);
         for (int g = 0; g < 8; g++) {
-            int16_t *w = out->w + 256 * k + 32 * g;
-            const uint8_t *r = b + 2 + 8 * g;
-            uint32_t word = u32_at(r + 4);
-            int scale = (int)(2 * (word >> 28) + 1);
-            put(w, load_two(grid[r[0]], grid[r[1]]), load_two(ksign(word), ksign(word >> 7)),
-                scale);
-            put(w + 16, load_two(grid[r[2]], grid[r[3]]),
-                load_two(ksign(word >> 14), ksign(word >> 21)), scale);
+            __m128i numbers = _mm_cvtepu8_epi32(_mm_cvtsi32_si128((int)u32_at(b + 2 + 8 * g)));
+            put_word_group(out->w + 256 * k, g, gather4(codebook_iq2xxs, numbers), &parts);
         }
     }
 }
 
-/* Scale v of the nibbles at b. */
-static inline int scale_iq2(const uint8_t *b, int v)
+/* IQ2_XS, IQ2_S: 16 scales 2s + 1 from eight bytes, as x86_store_pairs writes them. */
+static inline void scales_iq2(const uint8_t *b, int32_t pairs[16])
 {
-    return 2 * (b[v / 2] >> 4 * (v % 2) & 15) + 1;
+    __m128i x = load8(b);
+    x = _mm_unpacklo_epi8(x, _mm_srli_epi16(x, 4)); /* byte v: scale v in its lower half */
+    x = _mm_and_si128(x, _mm_set1_epi8(15));
+    x86_store_pairs(pairs, _mm_or_si128(_mm_add_epi8(x, x), _mm_set1_epi8(1)));
+}
+
+static inline void put_scaled_group(int16_t *w, int g, __m256i rows, int32_t signs,
+                                    const int32_t pairs[16])
+{
+    put(w, g, apply_signs(rows, _mm256_set1_epi32(signs)), _mm256_set1_epi32(pairs[2 * g]),
+        _mm256_set1_epi32(pairs[2 * g + 1]));
 }
 
 static void unpack_iq2_xs(const uint8_t *b, int n, struct quant_row *out)
 {
-    int16_t(*grid)[8] = x86_grids.iq2xs;
+    _Alignas(64) int32_t pairs[16];
+    _Alignas(32) int32_t signs[8];
     for (int k = 0; k < n / 256; k++, b += 74) {
         out->d[k] = x86_half_at(b) * 0.125f;
-        for (int v = 0; v < 16; v++) {
-            uint16_t q0 = u16_at(b + 2 + 4 * v), q1 = u16_at(b + 2 + 4 * v + 2);
-            put(out->w + 256 * k + 16 * v, load_two(grid[q0 & 511], grid[q1 & 511]),
-                load_two(ksign(q0 >> 9), ksign(q1 >> 9)), scale_iq2(b + 66, v));
+        scales_iq2(b + 66, pairs);
+        __m256i low = _mm256_loadu_si256((const __m256i *)(b + 2));
+        __m256i high = _mm256_loadu_si256((const __m256i *)(b + 34));
+        __m256i bits = _mm256_packus_epi16(_mm256_srli_epi16(low, 9), _mm256_srli_epi16(high, 9));
+        bits = _mm256_permute4x64_epi64(bits, _MM_SHUFFLE(3, 1, 2, 0));
+        _mm256_store_si256((__m256i *)signs, complete_signs(bits));
+        for (int g = 0; g < 8; g++) {
+            __m128i q = _mm_cvtepu16_epi32(load8(b + 2 + 8 * g));
+            __m256i rows = gather4(codebook_iq2xs, _mm_and_si128(q, _mm_set1_epi32(511)));
+            put_scaled_group(out->w + 256 * k, g, rows, signs[g], pairs);
         }
     }
 }
 
 static void unpack_iq2_s(const uint8_t *b, int n, struct quant_row *out)
 {
-    int16_t(*grid)[8] = x86_grids.iq2s, (*sign)[8] = x86_grids.sign;
+    const __m128i left = _mm_setr_epi32(8, 6, 4, 2); /* bits 2(t % 4) go to 8 */
+    _Alignas(64) int32_t pairs[16];
     for (int k = 0; k < n / 256; k++, b += 82) {
         out->d[k] = x86_half_at(b) * 0.125f;
-        for (int v = 0; v < 16; v++) {
-            int t = 2 * v, high = b[66 + t / 4] >> 2 * (t % 4);
-            int r0 = b[2 + t] | (high & 3) << 8, r1 = b[2 + t + 1] | (high & 12) << 6;
-            put(out->w + 256 * k + 16 * v, load_two(grid[r0], grid[r1]),
-                load_two(sign[b[34 + t]], sign[b[34 + t + 1]]), scale_iq2(b + 74, v));
+        scales_iq2(b + 74, pairs);
+        for (int g = 0; g < 8; g++) {
+            __m128i low = _mm_cvtepu8_epi32(_mm_cvtsi32_si128((int)u32_at(b + 2 + 4 * g)));
+            __m128i high = _mm_sllv_epi32(_mm_set1_epi32(b[66 + g]), left);
+            __m128i numbers = _mm_or_si128(low, _mm_and_si128(high, _mm_set1_epi32(0x300)));
+            put_scaled_group(out->w + 256 * k, g, gather4(codebook_iq2s, numbers),
+                             (int32_t)u32_at(b + 34 + 4 * g), pairs);
         }
     }
 }
 
 static void unpack_iq3_xxs(const uint8_t *b, int n, struct quant_row *out)
 {
-    int16_t(*grid)[4] = x86_grids.iq3xxs;
+    struct word_parts parts;
     for (int k = 0; k < n / 256; k++, b += 98) {
         out->d[k] = x86_half_at(b) * 0.25f;
-        for (int v = 0; v < 16; v++) {
-            uint32_t word = u32_at(b + 66 + 4 * (v / 2));
-            uint32_t signs = v % 2 ? word >> 14 : word;
-            const uint8_t *r = b + 2 + 4 * v;
-            put(out->w + 256 * k + 16 * v,
-                load_four(grid[r[0]], grid[r[1]], grid[r[2]], grid[r[3]]),
-                load_two(ksign(signs), ksign(signs >> 7)), (int)(2 * (word >> 28) + 1));
+        split_words(_mm256_loadu_si256((const __m256i *)(b + 66)), &parts);
+        for (int g = 0; g < 8; g++) {
+            __m256i numbers = _mm256_cvtepu8_epi32(load8(b + 2 + 8 * g));
+            put_word_group(out->w + 256 * k, g, gather8(codebook_iq3xxs, numbers), &parts);
         }
     }
 }
 
 static void unpack_iq3_s(const uint8_t *b, int n, struct quant_row *out)
 {
-    int16_t(*grid)[4] = x86_grids.iq3s, (*sign)[8] = x86_grids.sign;
+    const __m256i left = _mm256_setr_epi32(8, 7, 6, 5, 4, 3, 2, 1); /* bit u goes to 8 */
     for (int k = 0; k < n / 256; k++, b += 110) {
         out->d[k] = x86_half_at(b);
-        for (int v = 0; v < 16; v++) {
-            const uint8_t *r = b + 2 + 4 * v;
-            int high = b[66 + v / 2] >> 4 * (v % 2);
-            __m256i rows = load_four(grid[r[0] | (high & 1) << 8], grid[r[1] | (high & 2) << 7],
-                                     grid[r[2] | (high & 4) << 6], grid[r[3] | (high & 8) << 5]);
-            put(out->w + 256 * k + 16 * v, rows,
-                load_two(sign[b[74 + 2 * v]], sign[b[74 + 2 * v + 1]]), scale_iq2(b + 106, v / 2));
+        for (int g = 0; g < 8; g++) {
+            __m256i low = _mm256_cvtepu8_epi32(load8(b + 2 + 8 * g));
+            __m256i high = _mm256_sllv_epi32(_mm256_set1_epi32(b[66 + g]), left);
+            high = _mm256_and_si256(high, _mm256_set1_epi32(256));
+            __m256i rows = gather8(codebook_iq3s, _mm256_or_si256(low, high));
+            rows = apply_signs(rows, _mm256_set1_epi32((int)u32_at(b + 74 + 4 * g)));
+            int s = b[106 + g / 2] >> 4 * (g % 2) & 15;
+            __m256i scale = _mm256_set1_epi16((short)(2 * s + 1));
+            put(out->w + 256 * k, g, rows, scale, scale);
         }
     }
 }
 
-/* The codes of two IQ1 rows: the two bits of value j move to the top of their word and down. */
-static inline __m256i iq1_codes(int r0, int r1)
+/* Words of x (0..7 and 8..15 of a block's 16) as 16 dwords of two equal words. */
+static inline void store_twice(int32_t pairs[16], __m256i x)
 {
-    const __m256i to_top = _mm256_broadcastsi128_si256(
-        _mm_setr_epi16(1 << 14, 1 << 12, 1 << 10, 1 << 8, 1 << 6, 1 << 4, 1 << 2, 1));
-    const uint32_t *grid = x86_grids.iq1s;
-    __m256i rows = _mm256_blend_epi32(_mm256_set1_epi32((int)grid[r0]),
-                                      _mm256_set1_epi32((int)grid[r1]), 0xf0);
-    return _mm256_srli_epi16(_mm256_mullo_epi16(rows, to_top), 14);
+    __m256i low = _mm256_unpacklo_epi16(x, x), high = _mm256_unpackhi_epi16(x, x);
+    __m256i *out = (__m256i *)pairs;
+    _mm256_store_si256(out, _mm256_permute2x128_si256(low, high, 0x20));
+    _mm256_store_si256(out + 1, _mm256_permute2x128_si256(low, high, 0x31));
 }
 
-/* With a code v + 1, (2s + 1) * (8 * v +- 1) is 8 * (2s + 1) * code plus the level of v = -1. */
+/* Eight IQ1 rows, two bits a value, twice in each dword. low: eight bytes; high: bits 8..10. */
+static inline __m256i gather_iq1_rows(const uint8_t *low, __m256i high)
+{
+    high = _mm256_and_si256(_mm256_slli_epi32(high, 8), _mm256_set1_epi32(0x700));
+    return gather8(x86_iq1.rows, _mm256_or_si256(_mm256_cvtepu8_epi32(load8(low)), high));
+}
+
+/* Dwords 2v and 2v + 1, each in a whole lane. */
+static inline __m256i lanes_of(__m256i x, int v)
+{
+    const __m256i lane = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
+    return _mm256_permutevar8x32_epi32(x, _mm256_add_epi32(lane, _mm256_set1_epi32(2 * v)));
+}
+
+/* The two bits of value j, in each word of the row, to the top. */
+static inline __m256i codes_to_top(__m256i rows)
+{
+    const __m128i factors = _mm_setr_epi16(1 << 14, 1 << 12, 1 << 10, 1 << 8, 1 << 6, 1 << 4, 4, 1);
+    return _mm256_mullo_epi16(rows, _mm256_broadcastsi128_si256(factors));
+}
+
+/* With a code v + 1, (2s + 1) * (8 * v +- 1) is 8 * (2s + 1) * code + (2s + 1) * (-8 +- 1). For the
+ * eight words of a block: eight factors, then eight addends. */
+static inline void iq1_s_lines(const uint8_t *b, int32_t lines[16])
+{
+    __m128i words = load16(b);
+    __m128i factor = _mm_and_si128(_mm_srli_epi16(words, 8), _mm_set1_epi16(0x70));
+    factor = _mm_or_si128(factor, _mm_set1_epi16(8));
+    __m128i negative = _mm_srai_epi16(words, 15), one = _mm_srli_epi16(factor, 3);
+    one = _mm_sub_epi16(_mm_xor_si128(one, negative), negative);
+    store_twice(lines, _mm256_set_m128i(_mm_sub_epi16(one, factor), factor));
+}
+
 static void unpack_iq1_s(const uint8_t *b, int n, struct quant_row *out)
 {
+    const __m256i right = _mm256_setr_epi32(0, 3, 6, 9, 16, 19, 22, 25);
+    _Alignas(32) int32_t lines[16];
     for (int k = 0; k < n / 256; k++, b += 50) {
         out->d[k] = x86_half_at(b) * 0.125f;
-        for (int g = 0; g < 8; g++) {
-            const uint8_t *r = b + 2 + 4 * g;
-            int word = u16_at(b + 34 + 2 * g);
-            __m256i lowest = _mm256_set1_epi16(x86_grids.iq1s_levels[word >> 12][0]);
-            __m256i step = _mm256_set1_epi16((short)(8 * (2 * (word >> 12 & 7) + 1)));
-            __m256i first = iq1_codes(r[0] | (word & 7) << 8, r[1] | (word & 7 << 3) << 5);
-            __m256i second = iq1_codes(r[2] | (word & 7 << 6) << 2, r[3] | (word & 7 << 9) >> 1);
-            __m256i *w = (__m256i *)(out->w + 256 * k + 32 * g);
-            _mm256_store_si256(w, _mm256_add_epi16(_mm256_mullo_epi16(first, step), lowest));
-            _mm256_store_si256(w + 1, _mm256_add_epi16(_mm256_mullo_epi16(second, step), lowest));
+        iq1_s_lines(b + 34, lines);
+        for (int pair = 0; pair < 4; pair++) { /* of groups */
+            __m256i words = _mm256_set1_epi32((int)u32_at(b + 34 + 4 * pair));
+            __m256i rows = gather_iq1_rows(b + 2 + 8 * pair, _mm256_srlv_epi32(words, right));
+            for (int v = 0; v < 4; v++) {
+                int g = 2 * pair + v / 2;
+                __m256i codes = _mm256_srli_epi16(codes_to_top(lanes_of(rows, v)), 14);
+                codes = _mm256_mullo_epi16(codes, _mm256_set1_epi32(lines[g]));
+                codes = _mm256_add_epi16(codes, _mm256_set1_epi32(lines[8 + g]));
+                _mm256_store_si256((__m256i *)(out->w + 256 * k + 64 * pair + 16 * v), codes);
+            }
         }
     }
+}
+
+/* 16 scales 2s + 1 of three bits, four in each word. */
+static inline void iq1_m_scales(uint64_t words, int32_t pairs[16])
+{
+    const __m256i four_times = _mm256_setr_epi8(0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3, 2, 3, 4,
+                                                5, 4, 5, 4, 5, 4, 5, 6, 7, 6, 7, 6, 7, 6, 7);
+    __m256i x = _mm256_shuffle_epi8(_mm256_set1_epi64x((int64_t)words), four_times);
+    x = _mm256_mullo_epi16(x, _mm256_set1_epi64x(1 << 13 | 1ll << 26 | 1ll << 39 | 1ll << 52));
+    x = _mm256_and_si256(_mm256_srli_epi16(x, 12), _mm256_set1_epi16(14));
+    store_twice(pairs, _mm256_or_si256(x, _mm256_set1_epi16(1)));
 }
 
 static void unpack_iq1_m(const uint8_t *b, int n, struct quant_row *out)
 {
+    const __m256i right = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+    const __m256i eight = _mm256_set1_epi32(8);
+    _Alignas(32) int32_t pairs[16];
     for (int k = 0; k < n / 256; k++, b += 56) {
         uint64_t words;
         memcpy(&words, b + 48, 8);
         out->d[k] = x86_iq1_m_d(words);
-        for (int v = 0; v < 16; v++) {
-            int t = 2 * v, nibbles = b[32 + v];
-            int scale = 2 * (int)(words >> (16 * (v / 4) + 3 * (v % 4)) & 7) + 1;
-            __m256i codes =
-                iq1_codes(b[t] | (nibbles & 7) << 8, b[t + 1] | (nibbles & 7 << 4) << 4);
-            /* 8 * v +- 1 is 8 * code and -7 or -9. */
-            __m256i delta = _mm256_set_m128i(_mm_set1_epi16((short)(nibbles & 128 ? -9 : -7)),
-                                             _mm_set1_epi16((short)(nibbles & 8 ? -9 : -7)));
-            __m256i values = _mm256_add_epi16(_mm256_slli_epi16(codes, 3), delta);
-            values = _mm256_mullo_epi16(values, _mm256_set1_epi16((short)scale));
-            _mm256_store_si256((__m256i *)(out->w + 256 * k + 16 * v), values);
+        iq1_m_scales(words, pairs);
+        for (int pair = 0; pair < 4; pair++) { /* of groups */
+            __m256i nibbles = _mm256_set1_epi32((int)u32_at(b + 32 + 4 * pair));
+            nibbles = _mm256_srlv_epi32(nibbles, right);
+            __m256i rows = gather_iq1_rows(b + 8 * pair, nibbles);
+            /* 8 * v +- 1 is 8 * (v + 1) and -7 or -9. */
+            __m256i delta = _mm256_cmpeq_epi32(_mm256_and_si256(nibbles, eight), eight);
+            delta = _mm256_sub_epi16(_mm256_slli_epi16(delta, 1), _mm256_set1_epi16(7));
+            for (int v = 0; v < 4; v++) {
+                __m256i codes = _mm256_srli_epi16(codes_to_top(lanes_of(rows, v)), 11);
+                codes = _mm256_and_si256(codes, _mm256_set1_epi16(24));
+                codes = _mm256_add_epi16(codes, lanes_of(delta, v));
+                codes = _mm256_mullo_epi16(codes, _mm256_set1_epi32(pairs[4 * pair + v]));
+                _mm256_store_si256((__m256i *)(out->w + 256 * k + 64 * pair + 16 * v), codes);
+            }
         }
     }
 }
@@ -218,7 +320,7 @@ static void unpack_iq4_xs(const uint8_t *b, int n, struct quant_row *out)
 
 void cpu_set_unpack_i_avx2(struct cpu_matmul *m)
 {
-    x86_grids_init();
+    x86_iq1_init();
     m->unpack[TYPE_IQ2_XXS] = unpack_iq2_xxs;
     m->unpack[TYPE_IQ2_XS] = unpack_iq2_xs;
     m->unpack[TYPE_IQ2_S] = unpack_iq2_s;

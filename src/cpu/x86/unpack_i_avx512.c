@@ -4,7 +4,7 @@
  * other work: on the Xeon this was written on, gathers between mask instructions took half as long
  * again. */
 #include "base/tensor_type.h"
-#include "cpu/x86/grids.h"
+#include "cpu/x86/iq1_rows.h"
 #include "cpu/x86/scales.h"
 #include "cpu/x86/x86.h"
 #include "quant/codebooks.h"
@@ -222,8 +222,8 @@ static void unpack_iq3_s(const uint8_t *b, int n, struct quant_row *out)
 /* All 32 rows of an IQ1 block, two bits a value, twice in each dword. */
 static inline void gather_iq1_rows(const __m512i numbers[2], __m512i rows[2])
 {
-    rows[0] = _mm512_i32gather_epi32(numbers[0], x86_grids.iq1s, 4);
-    rows[1] = _mm512_i32gather_epi32(numbers[1], x86_grids.iq1s, 4);
+    rows[0] = _mm512_i32gather_epi32(numbers[0], x86_iq1.rows, 4);
+    rows[1] = _mm512_i32gather_epi32(numbers[1], x86_iq1.rows, 4);
 }
 
 /* Group g of the rows: each value's code in the lower two bits of its word; above them others. */
@@ -253,7 +253,7 @@ static void unpack_iq1_s(const uint8_t *b, int n, struct quant_row *out)
         for (int g = 0; g < 8; g++) {
             /* All 32 values share scale and delta, so a code's value is looked up. The lookup takes
              * five bits, of which the upper three belong to other codes: the table repeats. */
-            uint64_t levels = u64_at(x86_grids.iq1s_levels[b[34 + 2 * g + 1] >> 4]);
+            uint64_t levels = u64_at(x86_iq1.levels[b[34 + 2 * g + 1] >> 4]);
             __m512i table = _mm512_set1_epi64((int64_t)levels);
             __m512i values = _mm512_permutexvar_epi16(iq1_codes(rows, g), table);
             _mm512_store_si512(out->w + 256 * k + 32 * g, values);
@@ -315,7 +315,7 @@ static void unpack_iq4_xs(const uint8_t *b, int n, struct quant_row *out)
 
 void cpu_set_unpack_i_avx512(struct cpu_matmul *m)
 {
-    x86_grids_init();
+    x86_iq1_init();
     m->unpack[TYPE_IQ2_XXS] = unpack_iq2_xxs;
     m->unpack[TYPE_IQ2_XS] = unpack_iq2_xs;
     m->unpack[TYPE_IQ2_S] = unpack_iq2_s;
