@@ -2,9 +2,9 @@
 /* Attention over the KV cache, with its rotary embedding and output gate (qwen4exp.md 2.2, 2.6).
  *
  * For one row and query head: scores = (q . k) / sqrt(d_head) of the visible tokens in ascending
- * position, softmax with the maximum first, out = (sum over tokens of weight * v) / (sum of weights).
- * Token i of the row's list goes to chain i mod 32 in both sums, so a result does not depend on the
- * other rows, heads or threads. */
+ * position, softmax with the maximum first, out = (sum over tokens of weight * v) / (sum of
+ * weights). Token i of the row's list goes to chain i mod 32 in both sums, so a result does not
+ * depend on the other rows, heads or threads. */
 #include <math.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ static void norm_rope_part(void *ctx, size_t first, size_t end, int worker)
             float *out = j->out + (t * (size_t)j->heads + h) * (size_t)j->d;
             if (j->w)
                 j->ops->norm(x, j->w, j->d, j->eps, out);
-            else
+            else if (out != x)
                 memcpy(out, x, (size_t)j->d * sizeof(float));
             j->ops->rope(out, turn.cosine, turn.sine, j->rope->n_rot / 2);
         }
@@ -49,7 +49,8 @@ void cpu_norm_rope(struct backend *b, const float *x, size_t row_stride, size_t 
     struct cpu_backend *c = cpu_of(b);
     if (!rotary_fits(c, rope))
         return;
-    struct norm_rope_job j = {&c->ops, x, row_stride, head_stride, w, rope, heads, d, pos, eps, out};
+    struct norm_rope_job j = {&c->ops, x, row_stride, head_stride, w,  rope,
+                              heads,   d, pos,        eps,         out};
     cpu_split(c, (size_t)rows, (double)rows * heads * d * 5, norm_rope_part, &j);
 }
 
@@ -82,7 +83,8 @@ void cpu_store(struct backend *b, const float *x, int rows, int n, void *cache, 
     struct store_job j = {&c->ops, x, n, to, type, INT_MAX};
     cpu_split(c, (size_t)rows, (double)rows * n, store_part, &j);
     if (j.bad != INT_MAX)
-        cpu_problem(c, "a value at position %d does not fit a half float of the cache", pos + j.bad);
+        cpu_problem(c, "a value at position %d does not fit a half float of the cache",
+                    pos + j.bad);
 }
 
 struct attention_job {
@@ -165,13 +167,15 @@ void cpu_attention(struct backend *b, const float *q, const struct kv_cache *cac
                    const struct block_choice *choice, int rows, int n_head, int pos, float *out)
 {
     struct cpu_backend *c = cpu_of(b);
-    struct attention_job j = {c, q, cache, choice, rows, n_head, pos, CPU_OPS_HEADS, 1, out, INT_MAX};
+    struct attention_job j = {c, q,   cache,  choice, rows, n_head, pos, CPU_OPS_HEADS,
+                              1, out, INT_MAX};
     double tokens = 0;
     for (int t = 0; t < rows; t++) {
         int count = visible_tokens(&j, t);
         tokens += count;
         if (count > c->limits.ctx) {
-            cpu_problem(c, "attention over %d tokens, more than the %d reserved", count, c->limits.ctx);
+            cpu_problem(c, "attention over %d tokens, more than the %d reserved", count,
+                        c->limits.ctx);
             return;
         }
     }

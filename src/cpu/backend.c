@@ -180,7 +180,8 @@ static bool finish(struct backend *b, struct err *e)
     return false;
 }
 
-static bool read_to_host(struct backend *b, void *host, const void *from, size_t bytes, struct err *e)
+static bool read_to_host(struct backend *b, void *host, const void *from, size_t bytes,
+                         struct err *e)
 {
     if (!finish(b, e))
         return false;

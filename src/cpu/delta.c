@@ -22,23 +22,22 @@ static void conv_channels(const struct conv_job *j, size_t c0, int n)
 {
     float kernel[MAX_TAPS * CHANNELS]; /* [taps][CHANNELS] */
     size_t width = (size_t)j->n, taps = (size_t)j->taps;
-    for (int c = 0; c < n; c++)
-        for (size_t tap = 0; tap < taps; tap++)
-            kernel[tap * CHANNELS + (size_t)c] = j->kernel[(c0 + (size_t)c) * taps + tap];
+    j->ops->spread_taps(j->kernel + c0 * taps, j->taps, n, kernel, CHANNELS);
     int past = (j->taps - 1) * j->dilation; /* rows of history */
     for (int t = 0; t < j->rows; t++) {
         const float *in[MAX_TAPS];
         for (int tap = 0; tap < j->taps; tap++) {
             int row = t - (j->taps - 1 - tap) * j->dilation;
             in[tap] = (row >= 0 ? j->in + (size_t)row * width
-                                : j->history + (size_t)(past + row) * width) + c0;
+                                : j->history + (size_t)(past + row) * width) +
+                      c0;
         }
         j->ops->conv(in, kernel, CHANNELS, j->taps, n, j->out + (size_t)t * width + c0);
     }
     for (int h = 0; h < past; h++) { /* oldest first: a source is never behind its target */
         int row = h + j->rows;
-        const float *from = row < past ? j->history + (size_t)row * width
-                                       : j->in + (size_t)(row - past) * width;
+        const float *from =
+            row < past ? j->history + (size_t)row * width : j->in + (size_t)(row - past) * width;
         memcpy(j->history + (size_t)h * width + c0, from + c0, (size_t)n * sizeof(float));
     }
 }
@@ -142,12 +141,12 @@ static void scan_part(void *ctx, size_t first, size_t end, int worker)
 }
 
 void cpu_delta_scan(struct backend *b, const float *q, const float *k, const float *v,
-                    size_t row_stride, const float *g, const float *beta, int rows, int n_k, int n_v,
-                    int d, bool grouped, float *state, float *out)
+                    size_t row_stride, const float *g, const float *beta, int rows, int n_k,
+                    int n_v, int d, bool grouped, float *state, float *out)
 {
     struct cpu_backend *c = cpu_of(b);
-    struct scan_job j = {&c->ops, q, k, v, row_stride, g, beta, rows,
-                         n_k, n_v, d, grouped, state, out};
+    struct scan_job j = {&c->ops, q,   k,   v, row_stride, g,     beta,
+                         rows,    n_k, n_v, d, grouped,    state, out};
     cpu_split(c, (size_t)n_v, (double)rows * n_v * d * d * 2, scan_part, &j);
 }
 

@@ -176,7 +176,8 @@ static void norm_part(void *ctx, size_t first, size_t end, int worker)
     const struct norm_job *j = ctx;
     size_t n = (size_t)j->n;
     for (size_t g = first; g < end; g++)
-        j->ops->norm(j->x + g * n, j->w + g % (size_t)j->w_groups * n, j->n, j->eps, j->out + g * n);
+        j->ops->norm(j->x + g * n, j->w + g % (size_t)j->w_groups * n, j->n, j->eps,
+                     j->out + g * n);
 }
 
 void cpu_norm(struct backend *b, const float *x, const float *w, int w_groups, int count, int n,

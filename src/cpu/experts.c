@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Routed experts and their order-free sum (numerics.md section 1, qwen4exp.md 2.7).
  *
- * Jobs are cut into batches of as many (job, row) pairs, "entries", as the scratch holds. A batch is
- * four steps, each on all threads: round the rows of x; gate and up products; silu(gate) * up,
+ * Jobs are cut into batches of as many (job, row) pairs, "entries", as the scratch holds. A batch
+ * is four steps, each on all threads: round the rows of x; gate and up products; silu(gate) * up,
  * rounded; down products, added to the sums. In the last step a thread owns columns of the sums, so
  * no element is ever touched by two. */
 #include <string.h>
@@ -21,7 +21,7 @@ struct batch {
     int embd, width;
     bool exact;
     int n_tasks, n_slots, n_entries;
-    int piece;             /* weight rows or columns of one item */
+    int piece; /* weight rows or columns of one item */
     unsigned in_forms, mid_forms;
     struct cpu_acts in, mid;
     _Atomic int bad_slot, bad_task, range_task; /* INT_MAX: none */
@@ -149,7 +149,8 @@ static void down_part(void *ctx, size_t first, size_t end, int worker)
             const struct expert_task *t = &b->c->scratch.tasks[k];
             const struct expert_job *job = t->job;
             struct cpu_weight down = weight_of(&job->down);
-            cpu_rows(&b->c->linear, worker, &down, c0, c1, &b->mid, t->entry, t->n, tile, (size_t)n);
+            cpu_rows(&b->c->linear, worker, &down, c0, c1, &b->mid, t->entry, t->n, tile,
+                     (size_t)n);
             for (int r = 0; r < t->n; r++) {
                 float *y = tile + (size_t)r * (size_t)n;
                 size_t row = (size_t)job->rows[t->from + r];
@@ -205,8 +206,8 @@ static void run_batch(struct batch *b)
     place_forms(b);
     cpu_split(c, (size_t)b->n_slots, (double)b->n_slots * b->embd * 8, round_part, b);
     b->piece = piece_of(c, (double)b->width * b->n_tasks, PRODUCT_ROWS_MOST);
-    cpu_split(c, (size_t)b->n_tasks * (size_t)pieces(b->width, b->piece), products * 2, product_part,
-              b);
+    cpu_split(c, (size_t)b->n_tasks * (size_t)pieces(b->width, b->piece), products * 2,
+              product_part, b);
     cpu_split(c, (size_t)b->n_entries, (double)b->n_entries * b->width * 16, middle_part, b);
     b->piece = piece_of(c, b->embd, EXPERT_COLUMNS);
     cpu_split(c, (size_t)pieces(b->embd, b->piece), products, down_part, b);
@@ -227,9 +228,15 @@ void cpu_experts(struct backend *base, const float *x, int n_embd, const struct 
                     jobs[0].gate.n_out, c->limits.embd, c->limits.expert_width);
         return;
     }
-    struct batch b = {.c = c, .x = x, .sum = sum, .embd = n_embd,
-                      .width = jobs[0].gate.n_out, .exact = base->exact_activations,
-                      .bad_slot = INT_MAX, .bad_task = INT_MAX, .range_task = INT_MAX};
+    struct batch b = {.c = c,
+                      .x = x,
+                      .sum = sum,
+                      .embd = n_embd,
+                      .width = jobs[0].gate.n_out,
+                      .exact = base->exact_activations,
+                      .bad_slot = INT_MAX,
+                      .bad_task = INT_MAX,
+                      .range_task = INT_MAX};
     for (int i = 0; i < n_jobs; i++) {
         for (int from = 0; from < jobs[i].n;) {
             int n = add_task(&b, &jobs[i], from);
@@ -256,7 +263,8 @@ static void routed_part(void *ctx, size_t first, size_t end, int worker)
     const struct routed_job *j = ctx;
     for (size_t i = first; i < end; i++) {
         size_t at = i * ROUTED_BLOCK, left = j->count - at;
-        j->ops->routed_out(j->sum + at, (int)(left < ROUTED_BLOCK ? left : ROUTED_BLOCK), j->out + at);
+        j->ops->routed_out(j->sum + at, (int)(left < ROUTED_BLOCK ? left : ROUTED_BLOCK),
+                           j->out + at);
     }
 }
 

@@ -22,21 +22,24 @@
 
 /* out[h * out_stride + i] = chains over d of q[h * q_stride ..] . row i of k, for h < n_q and
  * i < count. Row i starts at element index[i] * k_stride (index NULL: i * k_stride). */
-typedef void cpu_dot_rows_fn(const float *q, size_t q_stride, int n_q, const void *k, size_t k_stride,
-                             const int32_t *index, int count, int d, float *out, size_t out_stride);
+typedef void cpu_dot_rows_fn(const float *q, size_t q_stride, int n_q, const void *k,
+                             size_t k_stride, const int32_t *index, int count, int d, float *out,
+                             size_t out_stride);
 
-/* out[h * out_stride + c] = chains over i < count of w[h * w_stride + i] * (row i of v)[c], c < d. */
-typedef void cpu_weigh_rows_fn(const float *w, size_t w_stride, int n_q, const void *v, size_t v_stride,
-                               const int32_t *index, int count, int d, float *out, size_t out_stride);
+/* out[h * out_stride + c] = chains over i < count of w[h * w_stride + i] * (row i of v)[c] for
+ * c < d. */
+typedef void cpu_weigh_rows_fn(const float *w, size_t w_stride, int n_q, const void *v,
+                               size_t v_stride, const int32_t *index, int count, int d, float *out,
+                               size_t out_stride);
 
 struct cpu_ops {
     /* Plain values (ops_vector.c). One operation, one rounding, in the order written. */
-    void (*add)(float *x, const float *y, int n);                   /* x += y */
-    void (*add_scaled)(float *x, const float *y, float s, int n);   /* x += s * y, product rounded */
-    void (*add_positive)(float *x, const float *y, int n);          /* x += y > 0 ? y : 0 */
-    void (*scale)(float *out, const float *x, float s, int n);      /* out = x * s; out may be x */
-    void (*divide)(float *x, float a, float b, int n);              /* x = x / a / b */
-    void (*silu_divided)(float *x, float divisor, int n);           /* x = silu(x / divisor) */
+    void (*add)(float *x, const float *y, int n);                 /* x += y */
+    void (*add_scaled)(float *x, const float *y, float s, int n); /* x += s * y, product rounded */
+    void (*add_positive)(float *x, const float *y, int n);        /* x += y > 0 ? y : 0 */
+    void (*scale)(float *out, const float *x, float s, int n);    /* out = x * s; out may be x */
+    void (*divide)(float *x, float a, float b, int n);            /* x = x / a / b */
+    void (*silu_divided)(float *x, float divisor, int n);         /* x = silu(x / divisor) */
     /* out = x * sigmoid(z), x * silu(z); out may be x or z. */
     void (*mul_sigmoid)(float *out, const float *x, const float *z, int n);
     void (*mul_silu)(float *out, const float *x, const float *z, int n);
@@ -51,13 +54,17 @@ struct cpu_ops {
     /* x = x / divisor, then x = exp(x - max x); returns the chains' sum of the new x, which is not
      * finite exactly when an x was NaN or +inf or all were -inf. n >= 1. */
     float (*softmax)(float *x, int n, float divisor);
-    cpu_dot_rows_fn *dot_rows[2];     /* by enum kv_type */
+    cpu_dot_rows_fn *dot_rows[2]; /* by enum kv_type */
     cpu_weigh_rows_fn *weigh_rows[2];
 
     /* Parts of layers (ops_net.c). */
-    /* y[i] = (1/hc) * sum over s, in order, of sigmoid(gate[s * stride + i]) * x[s * stride + i]. */
+    /* y[i] = (1/hc) * sum over s, in order, of sigmoid(gate[s * stride + i]) *
+     * x[s * stride + i]. */
     void (*hc_mix)(const float *gate, const float *x, size_t stride, int hc, int n, float *y);
-    /* out[c] = silu(sum over j of kernel[j * stride + c] * in[j][c]); the first a product, then fma. */
+    /* out[j * stride + c] = kernel[c * taps + j]: the kernels of n channels as conv wants them. */
+    void (*spread_taps)(const float *kernel, int taps, int n, float *out, size_t stride);
+    /* out[c] = silu(sum over j of kernel[j * stride + c] * in[j][c]); the first a product, then
+     * fma. */
     void (*conv)(const float *const *in, const float *kernel, size_t stride, int taps, int n,
                  float *out);
     /* One token of the delta rule for one head; state [d (value)][d (key)]. For each value row i:
@@ -66,8 +73,8 @@ struct cpu_ops {
                        float beta, int d, float *out);
     /* Turns pairs (i, i + half): x[i] cos - x[i + half] sin and x[i + half] cos + x[i] sin. */
     void (*rope)(float *x, const float *cosine, const float *sine, int half);
-    /* sum[i] += round half to even of (x[i] * weight) * 2^32. False, and the sums are worthless, when
-     * a product is NaN or its size is 2^19 or more. */
+    /* sum[i] += round half to even of (x[i] * weight) * 2^32. False, and the sums are worthless,
+     * when a product is NaN or its size is 2^19 or more. */
     bool (*routed_add)(int64_t *sum, const float *x, float weight, int n);
     /* out[i] = (float)sum[i] * 2^-32, one rounding straight from the integer; sum[i] = 0. */
     void (*routed_out)(int64_t *sum, int n, float *out);

@@ -19,6 +19,13 @@ static void hc_mix(const float *gate, const float *x, size_t stride, int hc, int
     }
 }
 
+static void spread_taps(const float *kernel, int taps, int n, float *out, size_t stride)
+{
+    for (int c = 0; c < n; c++)
+        for (int j = 0; j < taps; j++)
+            out[(size_t)j * stride + (size_t)c] = kernel[(size_t)c * (size_t)taps + (size_t)j];
+}
+
 static void conv(const float *const *in, const float *kernel, size_t stride, int taps, int n,
                  float *out)
 {
@@ -83,6 +90,7 @@ static void routed_out(int64_t *sum, int n, float *out)
 void cpu_ops_set_net_c(struct cpu_ops *ops)
 {
     ops->hc_mix = hc_mix;
+    ops->spread_taps = spread_taps;
     ops->conv = conv;
     ops->delta_step = delta_step;
     ops->rope = rope;

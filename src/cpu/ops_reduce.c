@@ -92,8 +92,8 @@ static void weigh_rows_f16(const float *w, size_t w_stride, int n_q, const void 
             float chain[CPU_CHAINS] = {0};
             for (int i = 0; i < count; i++) {
                 const uint16_t *row = (const uint16_t *)v + row_start(index, i, v_stride);
-                chain[i % CPU_CHAINS] = fmaf(w[(size_t)h * w_stride + (size_t)i], half_to_f32(row[c]),
-                                             chain[i % CPU_CHAINS]);
+                chain[i % CPU_CHAINS] = fmaf(w[(size_t)h * w_stride + (size_t)i],
+                                             half_to_f32(row[c]), chain[i % CPU_CHAINS]);
             }
             out[(size_t)h * out_stride + (size_t)c] = cpu_chain_tree(chain);
         }

@@ -115,8 +115,8 @@ void cpu_delta_norm(struct backend *b, float *x, size_t row_stride, int rows, in
 void cpu_delta_gates(struct backend *b, float *alpha, float *beta, const float *a, const float *dt,
                      int rows, int heads);
 void cpu_delta_scan(struct backend *b, const float *q, const float *k, const float *v,
-                    size_t row_stride, const float *g, const float *beta, int rows, int n_k, int n_v,
-                    int d, bool grouped, float *state, float *out);
+                    size_t row_stride, const float *g, const float *beta, int rows, int n_k,
+                    int n_v, int d, bool grouped, float *state, float *out);
 void cpu_gated_norm(struct backend *b, const float *x, const float *w, const float *z, int rows,
                     int heads, int d, float eps, enum gate_kind kind, float *out);
 

@@ -29,17 +29,20 @@ struct trial {
 
 static void fill(struct trial *t, float *x, size_t n)
 {
-    static const float special[] = {0, -0.0f, 1, -1, 20, -20, 87, -87, 88.5f, -88.5f, 89, -104,
-                                    0x1p19f, -0x1p19f, 0x1.fffffep18f, 65504, 65519, 65520, 0x1p-24f,
-                                    0x1p-25f, 0x1p-149f, 0x1p127f, INFINITY, -INFINITY, NAN};
+    static const float special[] = {0,         -0.0f,    1,        -1,        20,
+                                    -20,       87,       -87,      88.5f,     -88.5f,
+                                    89,        -104,     0x1p19f,  -0x1p19f,  0x1.fffffep18f,
+                                    65504,     65519,    65520,    0x1p-24f,  0x1p-25f,
+                                    0x1p-149f, 0x1p127f, INFINITY, -INFINITY, NAN};
     if (t->kind < CHECK_VALUES)
         check_fill(t->c, x, n, (enum check_values)t->kind);
     for (size_t i = 0; t->kind >= CHECK_VALUES && i < n; i++) {
         if (t->kind == VALUES_EXP)
             x[i] = check_unit(t->c) * 120;
         else
-            x[i] = check_below(t->c, 8) ? check_unit(t->c)
-                                        : special[check_below(t->c, sizeof special / sizeof *special)];
+            x[i] = check_below(t->c, 8)
+                       ? check_unit(t->c)
+                       : special[check_below(t->c, sizeof special / sizeof *special)];
     }
 }
 
@@ -61,8 +64,8 @@ static float *plain_input(struct trial *t, size_t n)
     return x;
 }
 
-/* Room for `bytes` of output at any multiple of `unit` bytes, filled with floats of the trial's kind
- * in both tables' buffers. */
+/* Room for `bytes` of output at any multiple of `unit` bytes, filled with floats of the trial's
+ * kind in both tables' buffers. */
 static void open_units(struct trial *t, size_t bytes, uint32_t unit)
 {
     size_t offset = (size_t)unit * check_below(t->c, 64 / unit);
@@ -95,7 +98,8 @@ static void close_out(struct trial *t, bool same, int variant)
 
 static void close_floats(struct trial *t, int variant)
 {
-    close_out(t, check_same(floats(t, C), floats(t, SIMD), t->out[C].bytes / sizeof(float)), variant);
+    close_out(t, check_same(floats(t, C), floats(t, SIMD), t->out[C].bytes / sizeof(float)),
+              variant);
 }
 
 static size_t row_bytes(const struct trial *t)
@@ -331,6 +335,17 @@ static void try_hc_mix(struct trial *t)
     }
 }
 
+static void try_spread_taps(struct trial *t)
+{
+    for (int taps = 1; taps <= 5; taps++) {
+        const float *kernel = input(t, 0, (size_t)(taps * t->n));
+        open_out(t, (size_t)taps * (row_bytes(t) + sizeof(float))); /* one between two rows stays */
+        for (int w = 0; w < BOTH; w++)
+            tables[w].spread_taps(kernel, taps, t->n, floats(t, w), (size_t)t->n + 1);
+        close_floats(t, taps);
+    }
+}
+
 static void try_conv(struct trial *t)
 {
     for (int taps = 1; taps <= 5; taps++) {
@@ -397,10 +412,15 @@ static void try_routed_add(struct trial *t)
 
 static void try_routed_out(struct trial *t)
 {
-    static const int64_t edges[] = {((int64_t)1 << 53) + (1 << 29) + 1, INT64_MAX, INT64_MIN,
-                                    (1 << 24) + 1, -((1 << 24) + 3), 0};
+    static const int64_t edges[] = {((int64_t)1 << 53) + (1 << 29) + 1,
+                                    INT64_MAX,
+                                    INT64_MIN,
+                                    (1 << 24) + 1,
+                                    -((1 << 24) + 3),
+                                    0};
     size_t n = (size_t)t->n;
-    open_units(t, n * (sizeof(int64_t) + sizeof(float)), sizeof(int64_t)); /* the sums, then the output */
+    open_units(t, n * (sizeof(int64_t) + sizeof(float)),
+               sizeof(int64_t)); /* the sums, then the output */
     for (size_t i = 0; i < n; i++)
         put_sum(t, i, i % 3 ? random_sum(t) >> check_below(t->c, 64) : edges[check_below(t->c, 6)]);
     for (int w = 0; w < BOTH; w++)
@@ -430,6 +450,7 @@ static const struct {
     {"weigh_rows f16", try_weigh_rows_f16},
     {"weigh_rows f32", try_weigh_rows_f32},
     {"hc_mix", try_hc_mix},
+    {"spread_taps", try_spread_taps},
     {"conv", try_conv},
     {"delta_step", try_delta_step},
     {"rope", try_rope},
@@ -442,8 +463,8 @@ static const struct {
 _Static_assert(sizeof(struct cpu_ops) == KERNELS * sizeof(void (*)(void)),
                "a kernel of struct cpu_ops is not checked");
 
-static const int lengths[] = {1,  2,  3,  5,  7,  8,  9,  12,  15,  16,  17,  20,  24,  31,
-                              32, 33, 40, 47, 63, 64, 65, 80, 96, 127, 128, 160, 256, 320, 999};
+static const int lengths[] = {1,  2,  3,  5,  7,  8,  9,  12, 15,  16,  17,  20,  24,  31, 32,
+                              33, 40, 47, 63, 64, 65, 80, 96, 127, 128, 160, 256, 320, 999};
 
 static void run(struct check *c, enum cpu_isa isa)
 {

@@ -12,11 +12,36 @@ static void hc_mix(const float *gate, const float *x, size_t stride, int hc, int
         __m256 sum = _mm256_mul_ps(sigmoid_8(load_8(gate + i, left)), load_8(x + i, left));
         for (int s = 1; s < hc; s++) {
             size_t at = (size_t)s * stride + (size_t)i;
-            __m256 product = _mm256_mul_ps(sigmoid_8(load_8(gate + at, left)), load_8(x + at, left));
+            __m256 product =
+                _mm256_mul_ps(sigmoid_8(load_8(gate + at, left)), load_8(x + at, left));
             sum = _mm256_add_ps(sum, product);
         }
         store_8(y + i, _mm256_mul_ps(share, sum), left);
     }
+}
+
+/* Four taps, eight channels at a time; other kernels and the last channels one by one. */
+static void spread_taps(const float *kernel, int taps, int n, float *out, size_t stride)
+{
+    int c = 0;
+    for (; taps == 4 && c + 8 <= n; c += 8) {
+        const float *from = kernel + 4 * c; /* registers: two channels each, one in each half */
+        __m256 r0 = _mm256_loadu_ps(from), r1 = _mm256_loadu_ps(from + 8);
+        __m256 r2 = _mm256_loadu_ps(from + 16), r3 = _mm256_loadu_ps(from + 24);
+        __m256 c04 = _mm256_permute2f128_ps(r0, r2, 0x20),
+               c15 = _mm256_permute2f128_ps(r0, r2, 0x31);
+        __m256 c26 = _mm256_permute2f128_ps(r1, r3, 0x20),
+               c37 = _mm256_permute2f128_ps(r1, r3, 0x31);
+        __m256 low = _mm256_unpacklo_ps(c04, c15), high = _mm256_unpackhi_ps(c04, c15);
+        __m256 low2 = _mm256_unpacklo_ps(c26, c37), high2 = _mm256_unpackhi_ps(c26, c37);
+        _mm256_storeu_ps(out + c, _mm256_shuffle_ps(low, low2, 0x44));
+        _mm256_storeu_ps(out + stride + c, _mm256_shuffle_ps(low, low2, 0xee));
+        _mm256_storeu_ps(out + 2 * stride + c, _mm256_shuffle_ps(high, high2, 0x44));
+        _mm256_storeu_ps(out + 3 * stride + c, _mm256_shuffle_ps(high, high2, 0xee));
+    }
+    for (; c < n; c++)
+        for (int j = 0; j < taps; j++)
+            out[(size_t)j * stride + (size_t)c] = kernel[(size_t)c * (size_t)taps + (size_t)j];
 }
 
 static void conv(const float *const *in, const float *kernel, size_t stride, int taps, int n,
@@ -26,8 +51,8 @@ static void conv(const float *const *in, const float *kernel, size_t stride, int
         int left = n - c;
         __m256 sum = _mm256_mul_ps(load_8(kernel + c, left), load_8(in[0] + c, left));
         for (int j = 1; j < taps; j++)
-            sum = _mm256_fmadd_ps(load_8(kernel + (size_t)j * stride + c, left), load_8(in[j] + c, left),
-                                  sum);
+            sum = _mm256_fmadd_ps(load_8(kernel + (size_t)j * stride + c, left),
+                                  load_8(in[j] + c, left), sum);
         store_8(out + c, silu_8(sum), left);
     }
 }
@@ -74,7 +99,8 @@ static float delta_row_even(float *row, const float *q, const float *k, float v,
     for (int c = 0; c < d; c += 32)
         for (int r = 0; r < 4; r++) {
             int at = c + 8 * r;
-            __m256 s = _mm256_mul_ps(factor, _mm256_loadu_ps(row + at)); /* again: cheaper than a store */
+            __m256 s =
+                _mm256_mul_ps(factor, _mm256_loadu_ps(row + at)); /* again: cheaper than a store */
             s = _mm256_fmadd_ps(_mm256_loadu_ps(k + at), e, s);
             _mm256_storeu_ps(row + at, s);
             sum.c[r] = _mm256_fmadd_ps(s, _mm256_loadu_ps(q + at), sum.c[r]);
@@ -108,7 +134,8 @@ static void rope(float *x, const float *cosine, const float *sine, int half)
 static void add_4_rounded(int64_t *sum, __m128 v)
 {
     __m256d magic = _mm256_set1_pd(0x1.8p52);
-    __m256d shifted = _mm256_add_pd(_mm256_mul_pd(_mm256_cvtps_pd(v), _mm256_set1_pd(0x1p32)), magic);
+    __m256d shifted =
+        _mm256_add_pd(_mm256_mul_pd(_mm256_cvtps_pd(v), _mm256_set1_pd(0x1p32)), magic);
     __m256i whole = _mm256_sub_epi64(_mm256_castpd_si256(shifted), _mm256_castpd_si256(magic));
     __m256i old = _mm256_loadu_si256((const __m256i *)sum);
     _mm256_storeu_si256((__m256i *)sum, _mm256_add_epi64(old, whole));
@@ -140,6 +167,7 @@ static bool routed_add(int64_t *sum, const float *x, float weight, int n)
 void cpu_ops_set_net_avx2(struct cpu_ops *ops)
 {
     ops->hc_mix = hc_mix;
+    ops->spread_taps = spread_taps;
     ops->conv = conv;
     ops->delta_step = delta_step;
     ops->rope = rope;

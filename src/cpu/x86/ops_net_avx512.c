@@ -27,8 +27,8 @@ static void conv(const float *const *in, const float *kernel, size_t stride, int
         __mmask16 m = lanes_16(n - c);
         __m512 sum = _mm512_mul_ps(load_16(kernel + c, m), load_16(in[0] + c, m));
         for (int j = 1; j < taps; j++)
-            sum = _mm512_fmadd_ps(load_16(kernel + (size_t)j * stride + c, m), load_16(in[j] + c, m),
-                                  sum);
+            sum = _mm512_fmadd_ps(load_16(kernel + (size_t)j * stride + c, m),
+                                  load_16(in[j] + c, m), sum);
         _mm512_mask_storeu_ps(out + c, m, silu_16(sum));
     }
 }

@@ -12,7 +12,8 @@
 /* Values c .. c + 7 of a row of floats or half floats. */
 INLINE __m256 load_row(const void *row, bool half, int c, int left)
 {
-    return half ? load_half_8((const uint16_t *)row + c, left) : load_8((const float *)row + c, left);
+    return half ? load_half_8((const uint16_t *)row + c, left)
+                : load_8((const float *)row + c, left);
 }
 
 INLINE const void *row_at(const void *rows, bool half, size_t stride, const int32_t *index, int i)
@@ -31,8 +32,8 @@ INLINE void dot_heads(const float *q, size_t q_stride, int n_q, const void *row,
         for (int r = 0; r < 4; r++) {
             __m256 value = load_row(row, half, c + 8 * r, 8);
             for (int h = 0; h < n_q; h++)
-                s[h].c[r] = _mm256_fmadd_ps(_mm256_loadu_ps(q + (size_t)h * q_stride + c + 8 * r), value,
-                                            s[h].c[r]);
+                s[h].c[r] = _mm256_fmadd_ps(_mm256_loadu_ps(q + (size_t)h * q_stride + c + 8 * r),
+                                            value, s[h].c[r]);
         }
     for (int r = 0; r < 4 && c + 8 * r < d; r++) {
         int left = d - c - 8 * r;
@@ -144,7 +145,8 @@ INLINE void weigh_columns(const float *w, size_t w_stride, int n_q, const void *
             sum[h][0] = sum[h][1] = _mm256_setzero_ps();
         for (int i = j; i < count; i += CPU_CHAINS) {
             const void *row = row_at(v, half, v_stride, index, i);
-            __m256 first = load_row(row, half, c0, left[0]), second = load_row(row, half, c0 + 8, left[1]);
+            __m256 first = load_row(row, half, c0, left[0]),
+                   second = load_row(row, half, c0 + 8, left[1]);
             for (int h = 0; h < n_q; h++) {
                 __m256 weight = _mm256_set1_ps(w[(size_t)h * w_stride + (size_t)i]);
                 sum[h][0] = _mm256_fmadd_ps(weight, first, sum[h][0]);
@@ -159,8 +161,9 @@ INLINE void weigh_columns(const float *w, size_t w_stride, int n_q, const void *
         for (int step = CPU_CHAINS / 2; step > 0; step /= 2)
             for (int j = 0; j < step; j++)
                 for (int c = 0; c < COLUMNS; c += 8)
-                    _mm256_storeu_ps(&part[j][h][c], _mm256_add_ps(_mm256_loadu_ps(&part[j][h][c]),
-                                                                   _mm256_loadu_ps(&part[j + step][h][c])));
+                    _mm256_storeu_ps(&part[j][h][c],
+                                     _mm256_add_ps(_mm256_loadu_ps(&part[j][h][c]),
+                                                   _mm256_loadu_ps(&part[j + step][h][c])));
         for (int r = 0; r < 2; r++)
             store_8(out + (size_t)h * out_stride + c0 + 8 * r, _mm256_loadu_ps(&part[0][h][8 * r]),
                     left[r]);

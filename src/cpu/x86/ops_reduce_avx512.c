@@ -61,7 +61,8 @@ INLINE __m512 load_row(const void *row, bool half, int c, bool whole, __mmask16 
 {
     if (half) {
         const uint16_t *p = (const uint16_t *)row + c;
-        return whole ? _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)) : load_half_16(p, lanes);
+        return whole ? _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p))
+                     : load_half_16(p, lanes);
     }
     const float *p = (const float *)row + c;
     return whole ? _mm512_loadu_ps(p) : load_16(p, lanes);
@@ -73,9 +74,17 @@ INLINE const void *row_at(const void *rows, bool half, size_t stride, const int3
     return (const char *)rows + at * (half ? sizeof(uint16_t) : sizeof(float));
 }
 
+/* Asks for `bytes` of a row that will be read soon: the rows of a list lie where no hardware
+ * expects them. */
+INLINE void prefetch_row(const void *row, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += 64)
+        _mm_prefetch((const char *)row + at, _MM_HINT_T0);
+}
+
 /* Elements c .. c + 31 of four dots; low and high are their chains. */
-INLINE void dot_4_step(const float *const q[4], const void *const k[4], bool half, bool one_k, int c,
-                       bool whole, int left, __m512 low[4], __m512 high[4])
+INLINE void dot_4_step(const float *const q[4], const void *const k[4], bool half, bool one_k,
+                       int c, bool whole, int left, __m512 low[4], __m512 high[4])
 {
     __mmask16 m = whole ? ALL_16 : lanes_16(left), m2 = whole ? ALL_16 : lanes_16(left - 16);
     __m512 a = load_row(k[0], half, c, whole, m), b = load_row(k[0], half, c + 16, whole, m2);
@@ -119,6 +128,8 @@ INLINE void dot_one_head(const float *q, const void *k, bool half, size_t k_stri
     }
 }
 
+#define ROWS_AHEAD 4
+
 /* Three or four query heads share each row of k. */
 INLINE void dot_heads(const float *q, size_t q_stride, int n_q, const void *k, bool half,
                       size_t k_stride, const int32_t *index, int count, int d, float *out,
@@ -130,6 +141,9 @@ INLINE void dot_heads(const float *q, size_t q_stride, int n_q, const void *k, b
     for (int i = 0; i < count; i++) {
         const void *row = row_at(k, half, k_stride, index, i);
         const void *const rows[4] = {row, row, row, row};
+        if (i + ROWS_AHEAD < count)
+            prefetch_row(row_at(k, half, k_stride, index, i + ROWS_AHEAD),
+                         (size_t)d * (half ? sizeof(uint16_t) : sizeof(float)));
         float dots[4];
         _mm_storeu_ps(dots, dot_4(qs, rows, half, true, d));
         for (int h = 0; h < n_q; h++)
@@ -168,8 +182,8 @@ static void dot_rows_f16(const float *q, size_t q_stride, int n_q, const void *k
  * stored; then the tree over the stored chains. n_q is a constant where this is inlined; `whole`:
  * there are 64 columns from c0 on. */
 INLINE void weigh_columns(const float *w, size_t w_stride, int n_q, const void *v, bool half,
-                          size_t v_stride, const int32_t *index, int count, int c0, bool whole, int d,
-                          float *out, size_t out_stride)
+                          size_t v_stride, const int32_t *index, int count, int c0, bool whole,
+                          int d, float *out, size_t out_stride)
 {
     float part[CPU_CHAINS][CPU_OPS_HEADS][COLUMNS];
     __mmask16 m[4];
@@ -215,9 +229,11 @@ INLINE void weigh_heads(const float *w, size_t w_stride, int n_q, const void *v,
 {
     int c = 0;
     for (; c + COLUMNS <= d; c += COLUMNS)
-        weigh_columns(w, w_stride, n_q, v, half, v_stride, index, count, c, true, d, out, out_stride);
+        weigh_columns(w, w_stride, n_q, v, half, v_stride, index, count, c, true, d, out,
+                      out_stride);
     if (c < d)
-        weigh_columns(w, w_stride, n_q, v, half, v_stride, index, count, c, false, d, out, out_stride);
+        weigh_columns(w, w_stride, n_q, v, half, v_stride, index, count, c, false, d, out,
+                      out_stride);
 }
 
 INLINE void weigh_rows(const float *w, size_t w_stride, int n_q, const void *v, bool half,

@@ -77,7 +77,8 @@ static bool to_f16(const float *x, int n, uint16_t *out)
     __m128i exponent = _mm_set1_epi16(0x7c00), bad = _mm_setzero_si128();
     for (int i = 0; i < n; i += 8) {
         int left = n - i;
-        __m128i half = _mm256_cvtps_ph(load_8(x + i, left), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        __m128i half =
+            _mm256_cvtps_ph(load_8(x + i, left), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
         bad = _mm_or_si128(bad, _mm_cmpeq_epi16(_mm_and_si128(half, exponent), exponent));
         uint16_t part[8];
         _mm_storeu_si128((__m128i *)part, half);

@@ -85,7 +85,8 @@ static bool to_f16(const float *x, int n, uint16_t *out)
     __mmask16 bad = 0;
     for (int i = 0; i < n; i += 16) {
         __mmask16 m = lanes_16(n - i);
-        __m256i half = _mm512_cvtps_ph(load_16(x + i, m), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        __m256i half =
+            _mm512_cvtps_ph(load_16(x + i, m), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
         _mm256_mask_storeu_epi16(out + i, m, half);
         bad |= _mm256_cmpeq_epi16_mask(_mm256_and_si256(half, exponent), exponent);
     }

@@ -7,14 +7,35 @@
 #include "ops_fixture.h"
 
 enum {
-    TOKENS = 23, HC = 4, N = 320, TAPS = 4, DILATION = 3, PAST = (TAPS - 1) * DILATION,
-    N_K = 2, N_V = 4, D = 40, QKV = 2 * N_K * D + N_V * D,
-    N_HEAD = 6, N_KV = 2, D_HEAD = 40, RATIO = 4, CHOSEN = 2, BLOCKS = TOKENS / RATIO, HEADS_I = 5,
-    EXPERTS = 9, TOP = 3, WIDTH = 96, N_ROT = 24,
+    TOKENS = 23,
+    HC = 4,
+    N = 320,
+    TAPS = 4,
+    DILATION = 3,
+    PAST = (TAPS - 1) * DILATION,
+    N_K = 2,
+    N_V = 4,
+    D = 40,
+    QKV = 2 * N_K * D + N_V * D,
+    N_HEAD = 6,
+    N_KV = 2,
+    D_HEAD = 40,
+    RATIO = 4,
+    CHOSEN = 2,
+    BLOCKS = TOKENS / RATIO,
+    HEADS_I = 5,
+    EXPERTS = 9,
+    TOP = 3,
+    WIDTH = 96,
+    N_ROT = 24,
 };
 
-static const struct backend_limits limits = {.rows = 7, .n_in = N, .expert_rows = TOKENS,
-                                             .expert_width = WIDTH, .embd = N, .ctx = TOKENS,
+static const struct backend_limits limits = {.rows = 7,
+                                             .n_in = N,
+                                             .expert_rows = TOKENS,
+                                             .expert_width = WIDTH,
+                                             .embd = N,
+                                             .ctx = TOKENS,
                                              .blocks = BLOCKS};
 
 /* What goes in, the same for all. Q8_0 weights, so that products round activations. */
@@ -56,12 +77,17 @@ static uint8_t *q8_0_rows(size_t rows, size_t n, uint64_t seed)
 static struct input make_input(void)
 {
     struct input in = {
-        .x = test_floats(TOKENS * N, 1), .streams = test_floats(TOKENS * HC * N, 2),
-        .w = test_floats(HC * N, 3), .kernel = test_floats(N * TAPS, 4),
-        .qkv = test_floats(TOKENS * QKV, 5), .gates = test_floats(TOKENS * N_V * D, 6),
-        .attn = test_floats(TOKENS * N_HEAD * D_HEAD, 7), .index = test_floats(TOKENS * HEADS_I * D_HEAD, 8),
+        .x = test_floats(TOKENS * N, 1),
+        .streams = test_floats(TOKENS * HC * N, 2),
+        .w = test_floats(HC * N, 3),
+        .kernel = test_floats(N * TAPS, 4),
+        .qkv = test_floats(TOKENS * QKV, 5),
+        .gates = test_floats(TOKENS * N_V * D, 6),
+        .attn = test_floats(TOKENS * N_HEAD * D_HEAD, 7),
+        .index = test_floats(TOKENS * HEADS_I * D_HEAD, 8),
         .logits = test_floats(TOKENS * EXPERTS, 9),
-        .gate = q8_0_rows(EXPERTS * WIDTH, N, 10), .up = q8_0_rows(EXPERTS * WIDTH, N, 11),
+        .gate = q8_0_rows(EXPERTS * WIDTH, N, 10),
+        .up = q8_0_rows(EXPERTS * WIDTH, N, 11),
         .down = q8_0_rows(EXPERTS * N, WIDTH, 12),
     };
     for (int i = 0; i < N_ROT / 2; i++)
@@ -71,13 +97,14 @@ static struct input make_input(void)
 
 static void free_input(struct input *in)
 {
-    void *all[] = {in->x, in->streams, in->w, in->kernel, in->qkv, in->gates,
-                   in->attn, in->index, in->logits, in->gate, in->up, in->down};
+    void *all[] = {in->x,    in->streams, in->w,      in->kernel, in->qkv, in->gates,
+                   in->attn, in->index,   in->logits, in->gate,   in->up,  in->down};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         test_free(all[i]);
 }
 
-static void run_streams(struct backend *b, const struct input *in, struct output *o, int t, int rows)
+static void run_streams(struct backend *b, const struct input *in, struct output *o, int t,
+                        int rows)
 {
     size_t at = (size_t)t, wide = at * HC * N;
     b->norm(b, in->streams + wide, in->w, HC, rows * HC, N, 1e-6f, o->normed + wide);
@@ -107,7 +134,8 @@ static void run_delta(struct backend *b, const struct input *in, struct output *
                   GATE_SIGMOID, o->gated + heads * D);
 }
 
-static void run_attention(struct backend *b, const struct input *in, struct output *o, int t, int rows)
+static void run_attention(struct backend *b, const struct input *in, struct output *o, int t,
+                          int rows)
 {
     size_t at = (size_t)t, wide = at * N_HEAD * D_HEAD, indexed = at * HEADS_I * D_HEAD;
     struct rope rope = {N_ROT, 1, in->inv_freq};
@@ -132,8 +160,8 @@ static void run_attention(struct backend *b, const struct input *in, struct outp
 }
 
 /* Experts in ascending or descending order, one call each or all together. */
-static void run_experts(struct backend *b, const struct input *in, struct output *o, int t, int rows,
-                        bool together)
+static void run_experts(struct backend *b, const struct input *in, struct output *o, int t,
+                        int rows, bool together)
 {
     size_t at = (size_t)t;
     struct err e;
@@ -155,7 +183,10 @@ static void run_experts(struct backend *b, const struct input *in, struct output
         jobs[i] = (struct expert_job){{in->gate + big, TYPE_Q8_0, N, WIDTH, 1},
                                       {in->up + big, TYPE_Q8_0, N, WIDTH, 1},
                                       {in->down + big, TYPE_Q8_0, WIDTH, N, 1},
-                                      x, list[i], weights[i], n};
+                                      x,
+                                      list[i],
+                                      weights[i],
+                                      n};
     }
     int64_t *sum = o->sum + at * N;
     for (int i = 0; i < (together ? 1 : EXPERTS); i++)
@@ -192,19 +223,43 @@ static void plain_scores(struct output *o)
             o->scores[i] = -1;
 }
 
-#define SAME(field) \
-    if (memcmp(got->field, want->field, sizeof got->field)) \
-        fail_msg(#field " differs with %s, %d threads, windows of %d", cpu_isa_name(isa), threads, \
-                 windows[0])
+#define SAME(field)                                                                                \
+    if (memcmp(got->field, want->field, sizeof got->field))                                        \
+    fail_msg(#field " differs with %s, %d threads, windows of %d", cpu_isa_name(isa), threads,     \
+             windows[0])
 
 static void compare(const struct output *got, const struct output *want, enum cpu_isa isa,
                     int threads, const int *windows)
 {
-    SAME(normed); SAME(low); SAME(mixed); SAME(streams); SAME(conv); SAME(history);
-    SAME(qkv); SAME(alpha); SAME(beta); SAME(scan); SAME(state); SAME(gated);
-    SAME(q); SAME(index_q); SAME(k); SAME(v); SAME(raw); SAME(pooled); SAME(scores); SAME(blocks);
-    SAME(counts); SAME(sparse); SAME(dense); SAME(ids); SAME(weights); SAME(routed); SAME(product);
-    SAME(ple); SAME(sum);
+    SAME(normed);
+    SAME(low);
+    SAME(mixed);
+    SAME(streams);
+    SAME(conv);
+    SAME(history);
+    SAME(qkv);
+    SAME(alpha);
+    SAME(beta);
+    SAME(scan);
+    SAME(state);
+    SAME(gated);
+    SAME(q);
+    SAME(index_q);
+    SAME(k);
+    SAME(v);
+    SAME(raw);
+    SAME(pooled);
+    SAME(scores);
+    SAME(blocks);
+    SAME(counts);
+    SAME(sparse);
+    SAME(dense);
+    SAME(ids);
+    SAME(weights);
+    SAME(routed);
+    SAME(product);
+    SAME(ple);
+    SAME(sum);
 }
 
 static void bits_depend_on_nothing_but_the_input(void **state)
@@ -214,7 +269,8 @@ static void bits_depend_on_nothing_but_the_input(void **state)
         int threads;
         const int *windows;
         bool together;
-    } ways[] = {{1, whole, true}, {1, one, false}, {3, whole, false}, {2, uneven, true}, {5, one, true}};
+    } ways[] = {
+        {1, whole, true}, {1, one, false}, {3, whole, false}, {2, uneven, true}, {5, one, true}};
     struct input in = make_input();
     struct output *want = test_malloc(sizeof *want), *got = test_malloc(sizeof *got);
     run(&in, CPU_ISA_C, 1, whole, true, want);
@@ -232,8 +288,42 @@ static void bits_depend_on_nothing_but_the_input(void **state)
     free_input(&in);
 }
 
+/* One row over many blocks is split by blocks, several rows are split by rows. */
+static void a_long_index_chooses_the_same_blocks_however_it_is_split(void **state)
+{
+    enum { ROWS = 3, LONG = 1500, ROOM = 77, POS = LONG * RATIO - ROWS };
+    struct backend_limits long_limits = limits;
+    long_limits.blocks = LONG;
+    float *q = test_floats(ROWS * HEADS_I * D_HEAD, 1), *pooled = test_floats(LONG * D_HEAD, 2);
+    int32_t want[ROWS * ROOM], got[ROWS * ROOM], counts[ROWS];
+    struct block_choice choice = {RATIO, ROOM, want, counts};
+    struct fixture f = fixture_open(1, CPU_ISA_C, &long_limits);
+    f.b->index_choose(f.b, q, pooled, ROWS, HEADS_I, D_HEAD, POS, &choice, NULL, 0);
+    fixture_close(&f);
+    for (int threads = 2; threads <= 4; threads++) {
+        f = fixture_open(threads, cpu_isa_best(), &long_limits);
+        for (int t = 0; t < ROWS; t++) {
+            choice = (struct block_choice){RATIO, ROOM, got + t * ROOM, counts + t};
+            f.b->index_choose(f.b, q + t * HEADS_I * D_HEAD, pooled, 1, HEADS_I, D_HEAD, POS + t,
+                              &choice, NULL, 0);
+            assert_int_equal(counts[t], ROOM);
+        }
+        assert_memory_equal(got, want, sizeof want);
+        choice = (struct block_choice){RATIO, ROOM, got, counts};
+        f.b->index_choose(f.b, q, pooled, ROWS, HEADS_I, D_HEAD, POS, &choice, NULL, 0);
+        assert_memory_equal(got, want, sizeof want);
+        fixture_finish(&f);
+        fixture_close(&f);
+    }
+    test_free(q);
+    test_free(pooled);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(bits_depend_on_nothing_but_the_input)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bits_depend_on_nothing_but_the_input),
+        cmocka_unit_test(a_long_index_chooses_the_same_blocks_however_it_is_split),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,8 +8,13 @@
 
 #define BOUND 3e-6
 
-static const struct backend_limits limits = {.rows = 8, .n_in = 96, .expert_rows = 16,
-                                             .expert_width = 40, .embd = 70, .ctx = 64, .blocks = 32};
+static const struct backend_limits limits = {.rows = 8,
+                                             .n_in = 96,
+                                             .expert_rows = 16,
+                                             .expert_width = 40,
+                                             .embd = 70,
+                                             .ctx = 64,
+                                             .blocks = 32};
 static struct fixture f;
 
 static double sigmoid(double x)
@@ -165,8 +170,7 @@ static void heads_are_normed_and_gated(void **state)
     float *x = test_floats(ROWS * HEADS * D, 1), *z = test_floats(ROWS * HEADS * D, 2);
     float *w = test_floats(D, 3), out[ROWS * HEADS * D];
     for (int kind = 0; kind < 2; kind++) {
-        f.b->gated_norm(f.b, x, w, z, ROWS, HEADS, D, 1e-6f,
-                        kind ? GATE_SILU : GATE_SIGMOID, out);
+        f.b->gated_norm(f.b, x, w, z, ROWS, HEADS, D, 1e-6f, kind ? GATE_SILU : GATE_SIGMOID, out);
         for (int g = 0; g < ROWS * HEADS; g++) {
             double want[D];
             norm_reference(x + g * D, w, D, 1e-6, want);
@@ -217,7 +221,8 @@ static void attention_is_a_softmax_over_the_visible_tokens(void **state)
         k[i] = rintf(k[i] * 512) / 256;
         v[i] = rintf(v[i] * 512) / 256;
     }
-    int32_t blocks[ROWS * STRIDE] = {0, 3, 8, 1, 2, 7, 2, 5, 9, 0, 1, 2}, counts[ROWS] = {3, 2, 3, 1};
+    int32_t blocks[ROWS * STRIDE] = {0, 3, 8, 1, 2, 7, 2, 5, 9, 0, 1, 2},
+                          counts[ROWS] = {3, 2, 3, 1};
     for (int kind = 0; kind < 4; kind++) {
         enum kv_type type = kind & 1 ? KV_F16 : KV_F32;
         struct block_choice choice = {kind & 2 ? RATIO : 0, STRIDE, blocks, counts};
@@ -285,6 +290,11 @@ static void heads_turn_with_their_position(void **state)
                                  (size_t)i);
             }
     }
+    float again[ROWS * HEADS * D]; /* in place, without a norm, as if the heads were all there is */
+    memcpy(again, x, sizeof again);
+    f.b->norm_rope(f.b, x, HEADS * D, D, NULL, &rope, ROWS, HEADS, D, 1e-6f, POS, out);
+    f.b->norm_rope(f.b, again, HEADS * D, D, NULL, &rope, ROWS, HEADS, D, 1e-6f, POS, again);
+    assert_memory_equal(again, out, sizeof out);
     test_free(x);
     test_free(w);
 }
@@ -309,7 +319,8 @@ static void block_keys_are_mean_norm_rope(void **state)
             double want[D];
             for (int i = 0; i < D; i++)
                 mean[i] = (raw[(b * RATIO) * D + i] + raw[(b * RATIO + 1) * D + i] +
-                           raw[(b * RATIO + 2) * D + i]) / RATIO;
+                           raw[(b * RATIO + 2) * D + i]) /
+                          RATIO;
             norm_reference(mean, w, D, 1e-6, want);
             rope_reference(want, rope.n_rot, inv_freq, b * RATIO, 1);
             for (int i = 0; i < D; i++)
@@ -421,7 +432,8 @@ static void experts_add_their_weighted_outputs(void **state)
 {
     enum { ROWS = 6 };
     float *x = test_floats(ROWS * EMBD, 1), *gate = test_floats(EXPERTS * EMBD * WIDTH, 2);
-    float *up = test_floats(EXPERTS * EMBD * WIDTH, 3), *down = test_floats(EXPERTS * EMBD * WIDTH, 4);
+    float *up = test_floats(EXPERTS * EMBD * WIDTH, 3),
+          *down = test_floats(EXPERTS * EMBD * WIDTH, 4);
     static const int32_t rows[EXPERTS][ROWS] = {{0, 1, 2, 3, 4, 5}, {4}, {5, 0, 3}};
     static const int counts[EXPERTS] = {6, 1, 3};
     float *weights = test_floats(ROWS, 5);
@@ -430,8 +442,12 @@ static void experts_add_their_weighted_outputs(void **state)
     for (int j = 0; j < EXPERTS; j++) {
         const float *g = gate + j * EMBD * WIDTH, *u = up + j * EMBD * WIDTH;
         const float *d = down + j * EMBD * WIDTH;
-        jobs[j] = (struct expert_job){f32_tensor(g, EMBD, WIDTH, 0.5f), f32_tensor(u, EMBD, WIDTH, 2),
-                                      f32_tensor(d, WIDTH, EMBD, 0.25f), j, rows[j], weights,
+        jobs[j] = (struct expert_job){f32_tensor(g, EMBD, WIDTH, 0.5f),
+                                      f32_tensor(u, EMBD, WIDTH, 2),
+                                      f32_tensor(d, WIDTH, EMBD, 0.25f),
+                                      j,
+                                      rows[j],
+                                      weights,
                                       counts[j]};
         for (int i = 0; i < counts[j]; i++) {
             double in[EMBD], mid[WIDTH];
@@ -441,7 +457,8 @@ static void experts_add_their_weighted_outputs(void **state)
                 mid[r] = silu(dot_reference(g + r * EMBD, in, EMBD) / 2) *
                          dot_reference(u + r * EMBD, in, EMBD) * 2;
             for (int r = 0; r < EMBD; r++)
-                want[rows[j][i] * EMBD + r] += weights[i] * dot_reference(d + r * WIDTH, mid, WIDTH) / 4;
+                want[rows[j][i] * EMBD + r] +=
+                    weights[i] * dot_reference(d + r * WIDTH, mid, WIDTH) / 4;
         }
     }
     int64_t sum[ROWS * EMBD] = {0};
@@ -466,8 +483,13 @@ static void outputs_out_of_range_name_layer_and_expert(void **state)
     int64_t sum[EMBD] = {0};
     float out[EMBD];
     int32_t row = 0;
-    struct expert_job job = {f32_tensor(gate, EMBD, WIDTH, 1), f32_tensor(up, EMBD, WIDTH, 1),
-                             f32_tensor(down, WIDTH, EMBD, 1), 7, &row, &weight, 1};
+    struct expert_job job = {f32_tensor(gate, EMBD, WIDTH, 1),
+                             f32_tensor(up, EMBD, WIDTH, 1),
+                             f32_tensor(down, WIDTH, EMBD, 1),
+                             7,
+                             &row,
+                             &weight,
+                             1};
     struct err e;
     f.b->layer = 2;
     const float bad[] = {0x1p14f, -0x1p14f, NAN, INFINITY};
@@ -476,7 +498,8 @@ static void outputs_out_of_range_name_layer_and_expert(void **state)
         down[5 * WIDTH] = bad[i];
         f.b->experts(f.b, x, EMBD, &job, 1, sum);
         assert_false(f.b->finish(f.b, &e));
-        assert_string_equal(e.text, "layer 2: an output of expert 7 is not a number below 2^19 in size");
+        assert_string_equal(e.text,
+                            "layer 2: an output of expert 7 is not a number below 2^19 in size");
     }
     f.b->layer = -1;
     memset(sum, 0, sizeof sum);
@@ -490,10 +513,16 @@ static void outputs_out_of_range_name_layer_and_expert(void **state)
 static void sums_are_rounded_once(void **state)
 {
     /* By way of float64 the first would become 9007199254740992 (kernels.md section 4). */
-    int64_t sum[] = {((int64_t)1 << 53) + (1 << 29) + 1, -((int64_t)1 << 53) - (1 << 29) - 1,
-                     1, -1, 0, INT64_MAX, (1 << 24) + 1, (1 << 24) + 3};
-    static const float want[] = {9007200328482816.0f, -9007200328482816.0f, 1, -1,
-                                 0, 0x1p63f, 1 << 24, (1 << 24) + 4};
+    int64_t sum[] = {((int64_t)1 << 53) + (1 << 29) + 1,
+                     -((int64_t)1 << 53) - (1 << 29) - 1,
+                     1,
+                     -1,
+                     0,
+                     INT64_MAX,
+                     (1 << 24) + 1,
+                     (1 << 24) + 3};
+    static const float want[] = {
+        9007200328482816.0f, -9007200328482816.0f, 1, -1, 0, 0x1p63f, 1 << 24, (1 << 24) + 4};
     float out[8];
     f.b->routed(f.b, sum, 8, out);
     for (int i = 0; i < 8; i++)
@@ -515,7 +544,12 @@ static void rows_are_embedded_repeated_added_and_scaled(void **state)
         want = want + y[i];
         assert_true(many[i] == want);
     }
-    float *s = test_floats(ROWS, 3), *gate = test_floats(ROWS * N, 4), *up = test_floats(ROWS * N, 5);
+    memcpy(many, y, sizeof many);
+    f.b->add_row(f.b, many, table, ROWS * TIMES, N);
+    for (int i = 0; i < ROWS * TIMES * N; i++)
+        assert_true(many[i] == y[i] + table[i % N]);
+    float *s = test_floats(ROWS, 3), *gate = test_floats(ROWS * N, 4),
+          *up = test_floats(ROWS * N, 5);
     float before[ROWS * N], product[ROWS * 5];
     memcpy(before, rows, sizeof before);
     f.b->scale_rows(f.b, rows, s, ROWS, N);
