@@ -16,7 +16,7 @@ enum utf8_state {
     UTF8_INCOMPLETE, /* the text ends in the middle: *length is all that is left */
 };
 
-/* Looks at the code point at the beginning of `text` (bytes >= 1). */
+/* Looks at the code point at the beginning of `text` (bytes >= 1). *code is one only if whole. */
 static inline enum utf8_state utf8_decode(const char *text, size_t bytes, uint32_t *code,
                                           size_t *length)
 {
@@ -24,10 +24,9 @@ static inline enum utf8_state utf8_decode(const char *text, size_t bytes, uint32
     unsigned lead = b[0], low = 0x80, high = 0xbf;
     size_t more;
     *length = 1;
-    if (lead < 0x80) {
-        *code = lead;
+    *code = lead;
+    if (lead < 0x80)
         return UTF8_WHOLE;
-    }
     if (lead >= 0xc2 && lead <= 0xdf) {
         more = 1;
         *code = lead & 0x1f;

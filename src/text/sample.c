@@ -14,11 +14,12 @@
 
 struct sampler {
     size_t n_vocab;
-    float *scores;    /* [n_vocab] logits after the penalties */
-    uint64_t *heap;   /* [n_vocab] tokens not taken yet as a heap, best first; then those taken */
-    uint32_t *counts; /* [n_vocab] all zero between calls */
-    size_t n_heap;    /* tokens in the heap */
-    size_t n_taken;   /* behind them, the k-th best at heap[n_vocab - 1 - k] */
+    float *scores;  /* [n_vocab] logits after the penalties */
+    uint64_t *heap; /* [n_gathered] tokens not taken yet as a heap, best first; then those taken */
+    uint32_t *counts;  /* [n_vocab] all zero between calls */
+    size_t n_gathered; /* tokens that top-k leaves, at most n_vocab */
+    size_t n_heap;     /* of these in the heap */
+    size_t n_taken;    /* behind it, the k-th best at heap[n_gathered - 1 - k] */
     float largest, temp;
 };
 
@@ -203,14 +204,31 @@ static void sift_down(uint64_t *heap, size_t n, size_t i, uint64_t key)
     heap[i] = key;
 }
 
-static void build_heap(struct sampler *s)
+static void build_heap(uint64_t *heap, size_t n)
 {
-    s->n_heap = s->n_vocab;
+    for (size_t i = n / 2; i-- > 0;)
+        sift_down(heap, n, i, heap[i]);
+}
+
+/* Makes a heap of the `limit` best tokens. On the way the keys are inverted: then the worst of
+ * those kept so far is on top, and most tokens cost one comparison with it. */
+static void gather(struct sampler *s, size_t limit)
+{
+    uint64_t *heap = s->heap;
+    for (size_t i = 0; i < limit; i++)
+        heap[i] = ~key_of(s->scores[i], i);
+    if (limit < s->n_vocab)
+        build_heap(heap, limit);
+    for (size_t i = limit; i < s->n_vocab; i++) {
+        uint64_t inverted = ~key_of(s->scores[i], i);
+        if (inverted < heap[0])
+            sift_down(heap, limit, 0, inverted);
+    }
+    for (size_t i = 0; i < limit; i++)
+        heap[i] = ~heap[i];
+    build_heap(heap, limit);
+    s->n_gathered = s->n_heap = limit;
     s->n_taken = 0;
-    for (size_t i = 0; i < s->n_vocab; i++)
-        s->heap[i] = key_of(s->scores[i], i);
-    for (size_t i = s->n_vocab / 2; i-- > 0;)
-        sift_down(s->heap, s->n_heap, i, s->heap[i]);
 }
 
 /* Id of the k-th best token, k from 0. Those before it have been asked for. */
@@ -224,16 +242,17 @@ static size_t ranked(struct sampler *s, size_t k)
         s->heap[s->n_heap] = best;
         s->n_taken++;
     }
-    return id_of(s->heap[s->n_vocab - 1 - k]);
+    return id_of(s->heap[s->n_gathered - 1 - k]);
 }
 
 /* How many of the best tokens may be drawn, and the sum of their weights. */
 static size_t keep(struct sampler *s, const struct sampling *p, double *sum)
 {
-    size_t limit = s->n_vocab, n = 0;
+    bool few = p->top_k && (size_t)p->top_k < s->n_vocab;
+    size_t limit = few ? (size_t)p->top_k : s->n_vocab, n = 0;
     double total = 0, reached = 0;
-    if (p->top_k && (size_t)p->top_k < limit) {
-        limit = (size_t)p->top_k;
+    gather(s, limit);
+    if (few) {
         for (size_t k = 0; k < limit; k++)
             total += weight(s, ranked(s, k));
     } else {
@@ -270,7 +289,6 @@ bool sampler_choose(struct sampler *s, const struct sampling *p, const float *lo
     if (p->temp == 0)
         return true;
     s->temp = p->temp;
-    build_heap(s);
     double sum;
     size_t n = keep(s, p, &sum), k = 0;
     double left = sampling_draw(p->seed, n_ids) * sum - weight(s, ranked(s, 0));
