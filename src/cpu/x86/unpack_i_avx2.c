@@ -97,6 +97,7 @@ static void unpack_iq2_xxs(const uint8_t *b, int n, struct quant_row *out)
     const __m256i odd = _mm256_setr_epi32(1, 3, 5, 7, 1, 3, 5, 7);
     struct word_parts parts;
     for (int k = 0; k < n / 256; k++, b += 66) {
+        x86_prefetch_ahead(b, 66);
         out->d[k] = x86_half_at(b) * 0.125f;
         /* Four row numbers and w, eight times. */
         __m256i low = _mm256_loadu_si256((const __m256i *)(b + 2));
@@ -132,6 +133,7 @@ static void unpack_iq2_xs(const uint8_t *b, int n, struct quant_row *out)
     _Alignas(64) int32_t pairs[16];
     _Alignas(32) int32_t signs[8];
     for (int k = 0; k < n / 256; k++, b += 74) {
+        x86_prefetch_ahead(b, 74);
         out->d[k] = x86_half_at(b) * 0.125f;
         scales_iq2(b + 66, pairs);
         __m256i low = _mm256_loadu_si256((const __m256i *)(b + 2));
@@ -152,6 +154,7 @@ static void unpack_iq2_s(const uint8_t *b, int n, struct quant_row *out)
     const __m128i left = _mm_setr_epi32(8, 6, 4, 2); /* bits 2(t % 4) go to 8 */
     _Alignas(64) int32_t pairs[16];
     for (int k = 0; k < n / 256; k++, b += 82) {
+        x86_prefetch_ahead(b, 82);
         out->d[k] = x86_half_at(b) * 0.125f;
         scales_iq2(b + 74, pairs);
         for (int g = 0; g < 8; g++) {
@@ -168,6 +171,7 @@ static void unpack_iq3_xxs(const uint8_t *b, int n, struct quant_row *out)
 {
     struct word_parts parts;
     for (int k = 0; k < n / 256; k++, b += 98) {
+        x86_prefetch_ahead(b, 98);
         out->d[k] = x86_half_at(b) * 0.25f;
         split_words(_mm256_loadu_si256((const __m256i *)(b + 66)), &parts);
         for (int g = 0; g < 8; g++) {
@@ -181,6 +185,7 @@ static void unpack_iq3_s(const uint8_t *b, int n, struct quant_row *out)
 {
     const __m256i left = _mm256_setr_epi32(8, 7, 6, 5, 4, 3, 2, 1); /* bit u goes to 8 */
     for (int k = 0; k < n / 256; k++, b += 110) {
+        x86_prefetch_ahead(b, 110);
         out->d[k] = x86_half_at(b);
         for (int g = 0; g < 8; g++) {
             __m256i low = _mm256_cvtepu8_epi32(load8(b + 2 + 8 * g));
@@ -242,6 +247,7 @@ static void unpack_iq1_s(const uint8_t *b, int n, struct quant_row *out)
     const __m256i right = _mm256_setr_epi32(0, 3, 6, 9, 16, 19, 22, 25);
     _Alignas(32) int32_t lines[16];
     for (int k = 0; k < n / 256; k++, b += 50) {
+        x86_prefetch_ahead(b, 50);
         out->d[k] = x86_half_at(b) * 0.125f;
         iq1_s_lines(b + 34, lines);
         for (int pair = 0; pair < 4; pair++) { /* of groups */
@@ -275,6 +281,7 @@ static void unpack_iq1_m(const uint8_t *b, int n, struct quant_row *out)
     const __m256i eight = _mm256_set1_epi32(8);
     _Alignas(32) int32_t pairs[16];
     for (int k = 0; k < n / 256; k++, b += 56) {
+        x86_prefetch_ahead(b, 56);
         uint64_t words;
         memcpy(&words, b + 48, 8);
         out->d[k] = x86_iq1_m_d(words);
@@ -302,6 +309,7 @@ static void unpack_iq4_xs(const uint8_t *b, int n, struct quant_row *out)
     const __m128i table = load16(codebook_iq4nl), nibble = _mm_set1_epi8(15);
     _Alignas(32) int32_t pairs[8];
     for (int k = 0; k < n / 256; k++, b += 136) {
+        x86_prefetch_ahead(b, 136);
         out->d[k] = x86_half_at(b);
         x86_iq4_xs_scale_pairs(b, pairs);
         for (int g = 0; g < 8; g++) {

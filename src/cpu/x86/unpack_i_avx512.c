@@ -109,6 +109,7 @@ static void unpack_iq2_xxs(const uint8_t *b, int n, struct quant_row *out)
     struct word_parts parts;
     __m512i rows[4], numbers[2];
     for (int k = 0; k < n / 256; k++, b += 66) {
+        x86_prefetch_ahead(b, 66);
         __m512i groups = _mm512_loadu_si512(b + 2); /* four row numbers and w, eight times */
         widen(_mm512_cvtepu8_epi16(_mm512_cvtepi64_epi32(groups)), numbers);
         gather_rows(codebook_iq2xxs, numbers, rows);
@@ -141,6 +142,7 @@ static void unpack_iq2_xs(const uint8_t *b, int n, struct quant_row *out)
     _Alignas(32) uint8_t signs[32];
     __m512i rows[4], numbers[2];
     for (int k = 0; k < n / 256; k++, b += 74) {
+        x86_prefetch_ahead(b, 74);
         __m512i q = _mm512_loadu_si512(b + 2);
         widen(_mm512_and_si512(q, _mm512_set1_epi16(511)), numbers);
         gather_rows(codebook_iq2xs, numbers, rows);
@@ -173,6 +175,7 @@ static void unpack_iq2_s(const uint8_t *b, int n, struct quant_row *out)
     const __m512i left = _mm512_set1_epi64(0x0002000400060008); /* bits 2(t % 4) go to 8 */
     __m512i rows[4], numbers[2];
     for (int k = 0; k < n / 256; k++, b += 82) {
+        x86_prefetch_ahead(b, 82);
         __m128i high = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)(b + 66)));
         __m512i spread = each_four_times(_mm512_castsi128_si512(high));
         row_numbers(b + 2, _mm512_sllv_epi16(spread, left), 0x300, numbers);
@@ -187,6 +190,7 @@ static void unpack_iq3_xxs(const uint8_t *b, int n, struct quant_row *out)
     struct word_parts parts;
     __m512i rows[4];
     for (int k = 0; k < n / 256; k++, b += 98) {
+        x86_prefetch_ahead(b, 98);
         for (int j = 0; j < 4; j++) {
             __m512i numbers = _mm512_cvtepu8_epi32(load16(b + 2 + 16 * j));
             rows[j] = _mm512_i32gather_epi32(numbers, codebook_iq3xxs, 4);
@@ -202,6 +206,7 @@ static void unpack_iq3_s(const uint8_t *b, int n, struct quant_row *out)
     const __m512i bit8 = _mm512_set1_epi32(256);
     __m512i rows[4];
     for (int k = 0; k < n / 256; k++, b += 110) {
+        x86_prefetch_ahead(b, 110);
         uint64_t high = u64_at(b + 66);
         for (int j = 0; j < 4; j++) {
             __m512i numbers = _mm512_cvtepu8_epi32(load16(b + 2 + 16 * j));
@@ -246,6 +251,7 @@ static void unpack_iq1_s(const uint8_t *b, int n, struct quant_row *out)
 {
     __m512i rows[2], numbers[2];
     for (int k = 0; k < n / 256; k++, b += 50) {
+        x86_prefetch_ahead(b, 50);
         __m512i high = shift_threes(each_four_times(_mm512_castsi128_si512(load16(b + 34))));
         row_numbers(b + 2, _mm512_slli_epi16(high, 8), 0x700, numbers);
         gather_iq1_rows(numbers, rows);
@@ -267,6 +273,7 @@ static void unpack_iq1_m(const uint8_t *b, int n, struct quant_row *out)
                                            0x2000200020002, 0x3000300030003, 0x3000300030003);
     __m512i rows[2], numbers[2];
     for (int k = 0; k < n / 256; k++, b += 56) {
+        x86_prefetch_ahead(b, 56);
         /* Nibble t to word t, at bit 8: three bits of the row number, and the sign of delta. */
         __m128i x = load16(b + 32), upper = _mm_srli_epi16(x, 4);
         __m256i nibbles =
@@ -301,6 +308,7 @@ static void unpack_iq4_xs(const uint8_t *b, int n, struct quant_row *out)
     const __m512i table = _mm512_broadcast_i64x4(_mm256_cvtepi8_epi16(load16(codebook_iq4nl)));
     _Alignas(32) int32_t pairs[8];
     for (int k = 0; k < n / 256; k++, b += 136) {
+        x86_prefetch_ahead(b, 136);
         out->d[k] = x86_half_at(b);
         x86_iq4_xs_scale_pairs(b, pairs);
         for (int g = 0; g < 8; g++) {

@@ -27,6 +27,7 @@ static void unpack_q2_k(const uint8_t *b, int n, struct quant_row *out)
     const __m256i three = _mm256_set1_epi16(3);
     _Alignas(64) int32_t pairs[16];
     for (int k = 0; k < n / 256; k++, b += 84) {
+        x86_prefetch_ahead(b, 84);
         out->d[k] = x86_half_at(b + 80);
         out->dmin[k] = x86_half_at(b + 82);
         __m128i head = _mm_loadu_si128((const __m128i *)b);
@@ -88,6 +89,7 @@ static void unpack_q3_k(const uint8_t *b, int n, struct quant_row *out)
 {
     _Alignas(64) int32_t pairs[16];
     for (int k = 0; k < n / 256; k++, b += 110) {
+        x86_prefetch_ahead(b, 110);
         int16_t *w = out->w + 256 * k;
         out->d[k] = x86_half_at(b + 108);
         store_high_pairs(pairs, x86_q3_k_scales(b + 96));
@@ -108,6 +110,7 @@ static void unpack_q4_k(const uint8_t *b, int n, struct quant_row *out)
     const __m256i nibble = _mm256_set1_epi16(15);
     _Alignas(64) int32_t pairs[16];
     for (int k = 0; k < n / 256; k++, b += 144) {
+        x86_prefetch_ahead(b, 144);
         out->d[k] = x86_half_at(b);
         out->dmin[k] = x86_half_at(b + 2);
         __m128i scales = x86_q4_k_scales(b);
@@ -142,6 +145,7 @@ static void unpack_q5_k(const uint8_t *b, int n, struct quant_row *out)
 {
     _Alignas(64) int32_t pairs[16];
     for (int k = 0; k < n / 256; k++, b += 176) {
+        x86_prefetch_ahead(b, 176);
         int16_t *w = out->w + 256 * k;
         out->d[k] = x86_half_at(b);
         out->dmin[k] = x86_half_at(b + 2);
@@ -174,6 +178,7 @@ static void unpack_q6_k(const uint8_t *b, int n, struct quant_row *out)
     const __m256i offset = _mm256_set1_epi8(32);
     _Alignas(64) int32_t pairs[16];
     for (int k = 0; k < n / 256; k++, b += 210) {
+        x86_prefetch_ahead(b, 210);
         int16_t *w = out->w + 256 * k;
         out->d[k] = x86_half_at(b + 208);
         store_high_pairs(pairs, _mm_loadu_si128((const __m128i *)(b + 192)));

@@ -29,6 +29,7 @@ static void unpack_q2_k(const uint8_t *b, int n, struct quant_row *out)
     const __m128i nibble = _mm_set1_epi8(15);
     const __m512i three = _mm512_set1_epi16(3);
     for (int k = 0; k < n / 256; k++, b += 84) {
+        x86_prefetch_ahead(b, 84);
         int16_t *w = out->w + 256 * k;
         out->d[k] = x86_half_at(b + 80);
         out->dmin[k] = x86_half_at(b + 82);
@@ -57,6 +58,7 @@ static inline __m512i code_q3_k(__m512i x, __m512i high, int group)
 static void unpack_q3_k(const uint8_t *b, int n, struct quant_row *out)
 {
     for (int k = 0; k < n / 256; k++, b += 110) {
+        x86_prefetch_ahead(b, 110);
         int16_t *w = out->w + 256 * k;
         out->d[k] = x86_half_at(b + 108);
         __m256i scales = _mm256_cvtepi8_epi16(x86_q3_k_scales(b + 96));
@@ -77,6 +79,7 @@ static void unpack_q4_k(const uint8_t *b, int n, struct quant_row *out)
     const __m512i nibble = _mm512_set1_epi16(15);
     _Alignas(64) int32_t pairs[16];
     for (int k = 0; k < n / 256; k++, b += 144) {
+        x86_prefetch_ahead(b, 144);
         int16_t *w = out->w + 256 * k;
         out->d[k] = x86_half_at(b);
         out->dmin[k] = x86_half_at(b + 2);
@@ -135,6 +138,7 @@ static void unpack_q5_k(const uint8_t *b, int n, struct quant_row *out)
 {
     _Alignas(64) int32_t pairs[16];
     for (int k = 0; k < n / 256; k++, b += 176) {
+        x86_prefetch_ahead(b, 176);
         int16_t *w = out->w + 256 * k;
         out->d[k] = x86_half_at(b);
         out->dmin[k] = x86_half_at(b + 2);
@@ -170,6 +174,7 @@ static inline void put_two_q6_k(int16_t *w, int g, __m512i codes, __m512i scales
 static void unpack_q6_k(const uint8_t *b, int n, struct quant_row *out)
 {
     for (int k = 0; k < n / 256; k++, b += 210) {
+        x86_prefetch_ahead(b, 210);
         int16_t *w = out->w + 256 * k;
         out->d[k] = x86_half_at(b + 208);
         __m128i bytes = _mm_loadu_si128((const __m128i *)(b + 192));
