@@ -7,9 +7,8 @@
 static void set_c(struct cpu_matmul *m)
 {
     *m = (struct cpu_matmul){
-        .dot_float = {[TYPE_F32] = cpu_dot_f32_c,
-                      [TYPE_F16] = cpu_dot_f16_c,
-                      [TYPE_BF16] = cpu_dot_bf16_c},
+        .dot_float =
+            {[TYPE_F32] = cpu_dot_f32_c, [TYPE_F16] = cpu_dot_f16_c, [TYPE_BF16] = cpu_dot_bf16_c},
         .dot_int32 = cpu_dot_int_c,
         .dot_int32_min = cpu_dot_int_min_c,
         .dot_int32_d16 = cpu_dot_int_d16_c,

@@ -8,9 +8,11 @@
 #include "base/bytes.h"
 #include "base/half.h"
 
-/* Chains of a float row: element k goes to chain k mod 32, then i with i + 16, + 8, + 4, + 2, + 1. */
+/* Chains of a float row: element k goes to chain k mod 32, then i with i + 16, + 8, + 4, + 2, + 1.
+ */
 #define FLOAT_CHAINS 32
-/* Chains of an integer row: activation block b goes to chain b mod 8, then i with i + 4, + 2, + 1. */
+/* Chains of an integer row: activation block b goes to chain b mod 8, then i with i + 4, + 2, + 1.
+ */
 #define INT_CHAINS 8
 
 static float add_tree(float *chain, int chains)

@@ -8,11 +8,8 @@
 #endif
 
 static const char *const names[CPU_ISAS] = {
-    [CPU_ISA_C] = "c",
-    [CPU_ISA_AVX2] = "avx2",
-    [CPU_ISA_AVX512_PLAIN] = "avx512-plain",
-    [CPU_ISA_AVX512] = "avx512",
-    [CPU_ISA_NEON] = "neon",
+    [CPU_ISA_C] = "c",           [CPU_ISA_AVX2] = "avx2", [CPU_ISA_AVX512_PLAIN] = "avx512-plain",
+    [CPU_ISA_AVX512] = "avx512", [CPU_ISA_NEON] = "neon",
 };
 
 const char *cpu_isa_name(enum cpu_isa isa)
@@ -91,7 +88,8 @@ static bool refuse_missing(const char *name, struct err *e)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "",
                                      names[isa]);
     }
-    return err_set(e, ERR_UNSUPPORTED, "isa: this machine does not have %s (it has %s)", name, list);
+    return err_set(e, ERR_UNSUPPORTED, "isa: this machine does not have %s (it has %s)", name,
+                   list);
 }
 
 bool cpu_isa_parse(const char *name, enum cpu_isa *out, struct err *e)

@@ -11,7 +11,7 @@
 #include "cpu/isa.h"
 #include "quant/quant.h"
 
-/* float rows: y[t * y_stride] = 32-chain dot of the decoded weight row with x row t, t in 0..rows-1.
+/* float rows: y[t * y_stride] = 32-chain dot of the decoded weight row with x row t, t < rows.
  * w points to one weight row of its type in the file's bytes. */
 typedef void cpu_dot_float_fn(const void *w, const float *x, size_t x_stride, int n, int rows,
                               float *y, size_t y_stride);

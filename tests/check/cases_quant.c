@@ -55,8 +55,8 @@ static void *read_beside(struct run *run, const char *name, const char *file, si
 
 /* --- decoding --- */
 
-static void decode_set(struct run *run, uint32_t type, const struct json *set, const float *expected,
-                       const float *values, size_t n_values)
+static void decode_set(struct run *run, uint32_t type, const struct json *set,
+                       const float *expected, const float *values, size_t n_values)
 {
     const struct tensor_type_info *info = tensor_type_info(type);
     int64_t first = integer_of(set, "first_block"), blocks = integer_of(set, "blocks");
@@ -85,7 +85,8 @@ static int64_t type_of(struct run *run, const struct json *v)
 {
     int64_t id = integer_of(v, "id");
     const struct tensor_type_info *info = tensor_type_info(id < 0 ? UINT32_MAX : (uint32_t)id);
-    if (id >= 0 && id < TENSOR_TYPES && info->block_values && !strcmp(info->name, text_of(v, "name")))
+    if (id >= 0 && id < TENSOR_TYPES && info->block_values &&
+        !strcmp(info->name, text_of(v, "name")))
         return id;
     fail_reason(run, text_of(v, "name"), "a type of the format", "another name or number");
     return -1;
@@ -236,11 +237,11 @@ static void run_dot_row(struct run *run, uint32_t type, const struct json *row, 
     int64_t bytes = integer_of(row, "bytes");
     char name[64], file[64];
     snprintf(name, sizeof name, "%s dot of %lld", info->name, (long long)n);
-    bool sane = n > 0 && n <= MOST_N && n % info->block_values == 0 && offset >= 0 && bytes >= 0 &&
-                (uint64_t)bytes == tensor_row_bytes(type, (uint64_t)n) &&
-                (uint64_t)offset <= rows_bytes && (uint64_t)bytes <= rows_bytes - (uint64_t)offset &&
-                json_f64(json_get(row, "dot"), &c.dot) &&
-                json_f64(json_get(row, "sum_abs"), &c.sum_abs);
+    bool sane =
+        n > 0 && n <= MOST_N && n % info->block_values == 0 && offset >= 0 && bytes >= 0 &&
+        (uint64_t)bytes == tensor_row_bytes(type, (uint64_t)n) && (uint64_t)offset <= rows_bytes &&
+        (uint64_t)bytes <= rows_bytes - (uint64_t)offset &&
+        json_f64(json_get(row, "dot"), &c.dot) && json_f64(json_get(row, "sum_abs"), &c.sum_abs);
     if (!sane) {
         fail_reason(run, name, "a row inside the rows file with dot and sum_abs", "another");
         return;

@@ -162,7 +162,8 @@ void *check_edge(int slot, size_t bytes)
         size_t page = (size_t)sysconf(_SC_PAGESIZE);
         memory[slot] = mmap(NULL, CHECK_EDGE_BYTES + page, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (memory[slot] == MAP_FAILED || mprotect(memory[slot] + CHECK_EDGE_BYTES, page, PROT_NONE)) {
+        if (memory[slot] == MAP_FAILED ||
+            mprotect(memory[slot] + CHECK_EDGE_BYTES, page, PROT_NONE)) {
             perror("strata-check");
             exit(1);
         }

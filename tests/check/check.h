@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernel checker's frame: random inputs, guarded output, counting, timing.
  *
- * How to add kernels: write check_NAME.c with one `const struct check_area check_area_NAME`, declare
- * it below and name it in the table of check.c. Its `run` is called once for every instruction set
+ * How to add kernels: write check_NAME.c with one `const struct check_area check_area_NAME`,
+ * declare it below and name it in the table of check.c. Its `run` is called once for every instruction set
  * that the machine has (C too) and compares each kernel of its table with the C kernel bit for bit.
  * A kernel must not be able to exist without being checked: walk the table of function pointers,
  * or let a _Static_assert compare its size with the list of what is checked (check_matmul.c). */

@@ -53,7 +53,7 @@ static void fill_blocks(struct check *c, uint32_t type, uint8_t *blocks, int n, 
 
 /* Blocks that rows have, in blocks of the type: all tails of the eight chains, and real lengths. */
 static const int lengths[] = {1, 2, 3, 5, 7, 8, 9, 10, 16, 17, 20, 80, 0};
-static const int float_lengths[] = {1,  7,  15, 16,  17,  31,  32,   33,  63,
+static const int float_lengths[] = {1,  7,  15, 16,  17,  31,  32,   33, 63,
                                     64, 65, 95, 160, 640, 999, 2560, 0};
 
 /* --- unpacked rows --- */
@@ -102,7 +102,8 @@ static bool same_row(uint32_t type, const struct quant_row *a, const struct quan
         return check_same(a->d16, b->d16, sixteens);
     if (!check_same(a->d, b->d, blocks))
         return false;
-    return !t->has_min || (check_same(a->dmin, b->dmin, blocks) && !memcmp(a->m, b->m, sixteens * 2));
+    return !t->has_min ||
+           (check_same(a->dmin, b->dmin, blocks) && !memcmp(a->m, b->m, sixteens * 2));
 }
 
 static void check_unpack(struct check *c, uint32_t type, const char *isa)
@@ -181,7 +182,8 @@ static void check_round(struct check *c, const char *isa, int block)
 /* --- dots --- */
 
 /* y has room for `rows` results, y_stride apart; what lies between must stay. */
-static bool same_results(const float *expected, const struct check_buffer *y, int rows, int y_stride)
+static bool same_results(const float *expected, const struct check_buffer *y, int rows,
+                         int y_stride)
 {
     const float *got = (const float *)y->data;
     const uint32_t *bits = (const uint32_t *)y->data;
@@ -235,7 +237,8 @@ static void check_dot_int(struct check *c, uint32_t type, const char *isa)
         int n = lengths[i] * info->block_values;
         struct act_memory acts = act_new(MOST_ROWS, n, cpu_act_block(type));
         for (int t = 0; t < MOST_ROWS; t++) {
-            check_fill(c, x, (size_t)n, t % 4 ? CHECK_ORDINARY : (enum check_values)(t / 4 % CHECK_VALUES));
+            check_fill(c, x, (size_t)n,
+                       t % 4 ? CHECK_ORDINARY : (enum check_values)(t / 4 % CHECK_VALUES));
             quant_round_row(x, n, &acts.act, t);
         }
         for (enum fill fill = 0; fill < FILLS; fill++) {
@@ -251,7 +254,8 @@ static void check_dot_int(struct check *c, uint32_t type, const char *isa)
     free(blocks);
 }
 
-static void check_dot_float_rows(struct check *c, uint32_t type, const char *isa, int n, enum fill fill)
+static void check_dot_float_rows(struct check *c, uint32_t type, const char *isa, int n,
+                                 enum fill fill)
 {
     float expected[MOST_ROWS];
     uint8_t *w = check_edge(0, tensor_row_bytes(type, (uint64_t)n));
@@ -324,7 +328,8 @@ static double bench_seconds(struct bench *b, int weight_rows, int rows)
     return check_time(bench_product, b, 7);
 }
 
-/* One row of activations with weights from memory, then a tile of 64 with weights from the cache. */
+/* One row of activations with weights from memory, then a tile of 64 with weights from the cache.
+ */
 static void bench_type(struct check *c, struct bench *b, uint32_t type, enum cpu_isa isa)
 {
     size_t bytes = tensor_row_bytes(type, BENCH_N);
@@ -342,8 +347,8 @@ static void bench_type(struct check *c, struct bench *b, uint32_t type, enum cpu
     double weights = (double)many * BENCH_N, gb = (double)many * (double)bytes * 1e-9;
     printf("%-8s %-13s 1 row: %5.1f GB/s (%3.0f %% of memory) %5.1f G weights/s; 4 rows: %5.1f; "
            "tile: %6.1f G MAC/s\n",
-           tensor_type_info(type)->name, cpu_isa_name(isa), gb / one, 100 * gb / one / c->memory_gb_s,
-           weights / one * 1e-9, weights / four * 1e-9,
+           tensor_type_info(type)->name, cpu_isa_name(isa), gb / one,
+           100 * gb / one / c->memory_gb_s, weights / one * 1e-9, weights / four * 1e-9,
            (double)few * BENCH_N * (isa == CPU_ISA_C ? 4 : BENCH_TILE) / tile * 1e-9);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Float rows with AVX-512: the 32 chains of numerics.md section 1 are the lanes of two registers. */
+/* Float rows with AVX-512: the 32 chains of numerics.md section 1 are the lanes of two registers.
+ */
 #include <immintrin.h>
 
 #include "cpu/x86/x86.h"

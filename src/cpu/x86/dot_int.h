@@ -109,7 +109,8 @@ INLINE float dot_one(const struct quant_row *w, const struct quant_act *x, int t
         chain = _mm256_fmadd_ps(_mm256_mul_ps(dw, dx), _mm256_cvtepi32_ps(sums), chain);
         if (!with_min)
             continue;
-        __m256i msum = group_minimums(w->m + g * block / 16, bsum + g * block / 16, blocks - g, block);
+        __m256i msum =
+            group_minimums(w->m + g * block / 16, bsum + g * block / 16, blocks - g, block);
         __m256 dmin = load_scales(w->dmin + g, blocks - g);
         chain = _mm256_fnmadd_ps(_mm256_mul_ps(dmin, dx), _mm256_cvtepi32_ps(msum), chain);
     }

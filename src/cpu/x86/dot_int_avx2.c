@@ -11,8 +11,8 @@ INLINE void block_sums(const int16_t *w, const int16_t *q, size_t stride, const 
     for (int k = 0; k < block; k += 16) {
         __m256i v = load16(w + k);
         for (int r = 0; r < rows; r++)
-            sum[r] = _mm256_add_epi32(sum[r],
-                                      _mm256_madd_epi16(v, load16(q + (size_t)r * stride + k)));
+            sum[r] =
+                _mm256_add_epi32(sum[r], _mm256_madd_epi16(v, load16(q + (size_t)r * stride + k)));
     }
 }
 
@@ -104,11 +104,14 @@ static float dot_one_d16(const struct quant_row *w, const struct quant_act *x, i
         /* Scales of the first halves are the even ones. */
         __m256 low = load_scales(w->d16 + 2 * g, 2 * (blocks - g));
         __m256 high = load_scales(w->d16 + 2 * g + 8, 2 * (blocks - g) - 8);
-        __m256 a = _mm256_permute2f128_ps(low, high, 0x20), b = _mm256_permute2f128_ps(low, high, 0x31);
+        __m256 a = _mm256_permute2f128_ps(low, high, 0x20),
+               b = _mm256_permute2f128_ps(low, high, 0x31);
         __m256 even = _mm256_shuffle_ps(a, b, 0x88), odd = _mm256_shuffle_ps(a, b, 0xdd);
         __m256 dx = _mm256_loadu_ps(d + g);
-        chain = _mm256_fmadd_ps(_mm256_mul_ps(even, dx), _mm256_cvtepi32_ps(sum_lanes(first)), chain);
-        chain = _mm256_fmadd_ps(_mm256_mul_ps(odd, dx), _mm256_cvtepi32_ps(sum_lanes(second)), chain);
+        chain =
+            _mm256_fmadd_ps(_mm256_mul_ps(even, dx), _mm256_cvtepi32_ps(sum_lanes(first)), chain);
+        chain =
+            _mm256_fmadd_ps(_mm256_mul_ps(odd, dx), _mm256_cvtepi32_ps(sum_lanes(second)), chain);
     }
     return add_tree(chain);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Integer rows with AVX-512 (dot_int.h). Compiled twice: with VNNI, where one instruction multiplies
- * and adds, and without. */
+/* Integer rows with AVX-512 (dot_int.h). Compiled twice: with VNNI, where one instruction
+ * multiplies and adds, and without. */
 #include "cpu/x86/dot_int.h"
 
 INLINE __m512i multiply_add(__m512i sum, __m512i a, __m512i b)
@@ -17,10 +17,10 @@ INLINE __m256i sum_wide(const __m512i *s)
 {
     __m256i half[2];
     for (int h = 0; h < 2; h++, s += 4) {
-        __m512i a = _mm512_add_epi32(_mm512_unpacklo_epi32(s[0], s[1]),
-                                     _mm512_unpackhi_epi32(s[0], s[1]));
-        __m512i b = _mm512_add_epi32(_mm512_unpacklo_epi32(s[2], s[3]),
-                                     _mm512_unpackhi_epi32(s[2], s[3]));
+        __m512i a =
+            _mm512_add_epi32(_mm512_unpacklo_epi32(s[0], s[1]), _mm512_unpackhi_epi32(s[0], s[1]));
+        __m512i b =
+            _mm512_add_epi32(_mm512_unpacklo_epi32(s[2], s[3]), _mm512_unpackhi_epi32(s[2], s[3]));
         a = _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
         half[h] = _mm256_add_epi32(_mm512_castsi512_si256(a), _mm512_extracti64x4_epi64(a, 1));
     }

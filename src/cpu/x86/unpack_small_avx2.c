@@ -14,7 +14,8 @@ static inline void store32(int16_t *w, __m256i q)
 /* Byte i is ff where bit i of h is set. */
 static inline __m256i bits_to_bytes(uint32_t h)
 {
-    __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    __m256i byte =
+        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
     __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32((int)h), byte);
     return _mm256_cmpeq_epi8(_mm256_and_si256(v, bit), bit);
@@ -127,8 +128,8 @@ static void unpack_q2_0(const uint8_t *b, int n, struct quant_row *row)
 {
     /* 16 values come from four bytes: value i from byte i / 4, multiplied so that its two bits
      * are bits 6 and 7. */
-    __m256i byte = _mm256_setr_epi8(0, -1, 0, -1, 0, -1, 0, -1, 1, -1, 1, -1, 1, -1, 1, -1, 2, -1, 2,
-                                    -1, 2, -1, 2, -1, 3, -1, 3, -1, 3, -1, 3, -1);
+    __m256i byte = _mm256_setr_epi8(0, -1, 0, -1, 0, -1, 0, -1, 1, -1, 1, -1, 1, -1, 1, -1, 2, -1,
+                                    2, -1, 2, -1, 2, -1, 3, -1, 3, -1, 3, -1, 3, -1);
     __m256i factor = _mm256_set1_epi64x(0x0001000400100040);
     __m256i three = _mm256_set1_epi16(3), one = _mm256_set1_epi16(1);
     for (int i = 0; i < n; i += 64, b += 18) {

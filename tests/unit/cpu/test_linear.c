@@ -17,7 +17,8 @@
 #define ROWS 11
 #define OUT 83
 
-static const uint32_t types[] = {TYPE_Q8_0, TYPE_Q4_K, TYPE_F32, TYPE_Q4_1, TYPE_NVFP4, TYPE_Q6_K, TYPE_BF16};
+static const uint32_t types[] = {TYPE_Q8_0,  TYPE_Q4_K, TYPE_F32, TYPE_Q4_1,
+                                 TYPE_NVFP4, TYPE_Q6_K, TYPE_BF16};
 #define TYPES (sizeof types / sizeof *types)
 
 static uint8_t *weights[TYPES];
@@ -76,7 +77,8 @@ static void all_products(enum cpu_isa isa, int threads, int max_rows, int t0, in
     assert_non_null(pool);
     assert_true(cpu_linear_ctx_init(&ctx, pool, &table, max_rows, N, &e));
     for (size_t k = 0; k < TYPES; k++)
-        p[k] = (struct cpu_product){{weights[k], types[k], N, OUT}, y + k * (size_t)rows * OUT, OUT};
+        p[k] =
+            (struct cpu_product){{weights[k], types[k], N, OUT}, y + k * (size_t)rows * OUT, OUT};
     assert_true(cpu_linear(&ctx, x + (size_t)t0 * x_stride, x_stride, rows, p, TYPES, exact, &e));
     cpu_linear_ctx_free(&ctx);
     pool_free(pool);
@@ -84,7 +86,8 @@ static void all_products(enum cpu_isa isa, int threads, int max_rows, int t0, in
 
 static void bits_do_not_depend_on_threads_rows_slices_or_instruction_set(void **state)
 {
-    float *expected = malloc(sizeof(float) * TYPES * ROWS * OUT), *got = malloc(sizeof(float) * TYPES * ROWS * OUT);
+    float *expected = malloc(sizeof(float) * TYPES * ROWS * OUT),
+          *got = malloc(sizeof(float) * TYPES * ROWS * OUT);
     assert_true(expected && got);
     for (int exact = 0; exact < 2; exact++) {
         /* The definition: C, one thread, one x row a call. */

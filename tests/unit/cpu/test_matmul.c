@@ -68,17 +68,17 @@ static float float_cancel(int big, int minus_big, int one)
 
 static void float_rows_are_summed_in_32_chains_and_a_tree(void **state)
 {
-    assert_true(float_cancel(0, 64, 32) == 0);  /* one chain, in order of k */
+    assert_true(float_cancel(0, 64, 32) == 0); /* one chain, in order of k */
     assert_true(float_cancel(0, 32, 64) == 1);
-    assert_true(float_cancel(0, 64, 1) == 1);   /* another chain */
+    assert_true(float_cancel(0, 64, 1) == 1); /* another chain */
     assert_true(float_cancel(0, 64, 33) == 1);
-    assert_true(float_cancel(0, 16, 8) == 1);   /* i with i + 16 before i with i + 8 */
+    assert_true(float_cancel(0, 16, 8) == 1); /* i with i + 16 before i with i + 8 */
     assert_true(float_cancel(0, 8, 16) == 0);
-    assert_true(float_cancel(3, 11, 7) == 1);   /* + 8 before + 4 */
+    assert_true(float_cancel(3, 11, 7) == 1); /* + 8 before + 4 */
     assert_true(float_cancel(3, 7, 11) == 0);
-    assert_true(float_cancel(1, 5, 3) == 1);    /* + 4 before + 2 */
+    assert_true(float_cancel(1, 5, 3) == 1); /* + 4 before + 2 */
     assert_true(float_cancel(1, 3, 5) == 0);
-    assert_true(float_cancel(0, 2, 1) == 1);    /* + 2 before + 1 */
+    assert_true(float_cancel(0, 2, 1) == 1); /* + 2 before + 1 */
     assert_true(float_cancel(0, 1, 2) == 0);
 }
 
@@ -148,7 +148,8 @@ static void products_of_every_type_are_the_exact_sum(void **state)
     static float x[N], w[N];
     static double rounded[N];
     uint8_t *blocks = malloc(N * sizeof(float));
-    struct quant_row row = {malloc(N * 2), malloc(N * 4), malloc(N * 4), malloc(N * 2), malloc(N * 4)};
+    struct quant_row row = {malloc(N * 2), malloc(N * 4), malloc(N * 4), malloc(N * 2),
+                            malloc(N * 4)};
     struct cpu_matmul m;
     struct quant_act act;
     assert_true(blocks && row.w && row.d && row.dmin && row.m && row.d16);
@@ -177,10 +178,10 @@ static void products_of_every_type_are_the_exact_sum(void **state)
         for (int i = 0; i < N; i++)
             rounded[i] = (double)act.d[i / block] * act.q[i];
         m.unpack[type](blocks, N, &row);
-        cpu_dot_int_fn *dot = block == 256   ? (t->has_min ? m.dot_int256_min : m.dot_int256)
-                              : t->has_d16   ? m.dot_int32_d16
-                              : t->has_min   ? m.dot_int32_min
-                                             : m.dot_int32;
+        cpu_dot_int_fn *dot = block == 256 ? (t->has_min ? m.dot_int256_min : m.dot_int256)
+                              : t->has_d16 ? m.dot_int32_d16
+                              : t->has_min ? m.dot_int32_min
+                                           : m.dot_int32;
         dot(&row, &act, 0, 1, &y, 1);
         assert_near(type, y, w, rounded);
         free(memory);

@@ -15,8 +15,8 @@
 #include "quant/quant.h"
 
 static const uint32_t types[] = {
-    TYPE_F32,  TYPE_F16,  TYPE_BF16, TYPE_F64,  TYPE_I8,     TYPE_I16,   TYPE_I32,
-    TYPE_I64,  TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q5_1,   TYPE_Q8_0,  TYPE_Q8_1,
+    TYPE_F32,    TYPE_F16,   TYPE_BF16,  TYPE_F64,  TYPE_I8,   TYPE_I16,  TYPE_I32,
+    TYPE_I64,    TYPE_Q4_0,  TYPE_Q4_1,  TYPE_Q5_0, TYPE_Q5_1, TYPE_Q8_0, TYPE_Q8_1,
     TYPE_IQ4_NL, TYPE_MXFP4, TYPE_NVFP4, TYPE_Q1_0, TYPE_Q2_0,
 };
 #define TYPES (sizeof types / sizeof *types)
