@@ -263,7 +263,7 @@ static bool find_word(struct text_view v, const char *word, bool last, size_t *a
 void chat_split_reasoning(struct text_view *content, struct text_view *reasoning)
 {
     static const char opening[] = "<think>", closing[] = "</think>";
-    size_t first, last, open;
+    size_t first = 0, last = 0, open = 0;
     if (!find_word(*content, closing, false, &first))
         return;
     find_word(*content, closing, true, &last);
