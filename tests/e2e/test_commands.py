@@ -5,7 +5,6 @@ import json
 import os
 import random
 
-import program
 from program import Case, DEMO, PROMPT, ROOT, TINY, VALID, smoke
 
 DEMO_GOLDEN = os.path.join(ROOT, "tests", "data", "fixtures", "demo", "demo.json")
@@ -215,14 +214,3 @@ class Plan(Case):
         self.fails(1, "plan", DEMO, "--arena", "1K")
         self.fails(1, "run", "-m", DEMO, "-p", "x", "--arena", "max", "--memory", "20M")
         self.fails(1, "plan", DEMO, "--ctx", "100000000", names=["100000000"])
-
-
-class Example(Case):
-    @smoke
-    def test_the_example_program_writes_text(self):
-        example = os.path.join(os.path.dirname(program.STRATA), "examples", "generate")
-        if not os.path.exists(example):
-            self.fail(example + " was not built")
-        done = program.subprocess.run([example, DEMO, PROMPT], capture_output=True, timeout=program.PATIENCE_S, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertGreater(len(done.stdout.split()), 5)
