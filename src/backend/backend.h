@@ -142,7 +142,7 @@ struct backend {
 
     /* Causal depthwise convolution, dilated, then silu:
      * out[t][c] = silu(sum over taps j = 0..taps-1 of kernel[c][j] * in(t - (taps-1-j) * dilation)[c]),
-     * first tap a product, the others fma in order. Rows before the first come from history
+     * a reduction of the usual shape (tap j in chain j mod 32). Rows before the first come from history
      * [(taps-1)*dilation][n], oldest first, which afterwards holds the last rows of history + in.
      * in and out may not be the same. kernel [n][taps] float32. */
     void (*conv)(struct backend *b, const float *in, const float *kernel, float *history, int rows,

@@ -30,10 +30,11 @@ static void conv(const float *const *in, const float *kernel, size_t stride, int
                  float *out)
 {
     for (int c = 0; c < n; c++) {
-        float sum = kernel[c] * in[0][c];
-        for (int j = 1; j < taps; j++)
-            sum = fmaf(kernel[(size_t)j * stride + (size_t)c], in[j][c], sum);
-        out[c] = fmath_silu(sum);
+        float chain[CPU_CHAINS] = {0};
+        for (int j = 0; j < taps; j++)
+            chain[j % CPU_CHAINS] = fmaf(kernel[(size_t)j * stride + (size_t)c], in[j][c],
+                                         chain[j % CPU_CHAINS]);
+        out[c] = fmath_silu(cpu_chain_tree(chain));
     }
 }
 

@@ -49,11 +49,18 @@ static void conv(const float *const *in, const float *kernel, size_t stride, int
 {
     for (int c = 0; c < n; c += 8) {
         int left = n - c;
-        __m256 sum = _mm256_mul_ps(load_8(kernel + c, left), load_8(in[0] + c, left));
-        for (int j = 1; j < taps; j++)
-            sum = _mm256_fmadd_ps(load_8(kernel + (size_t)j * stride + c, left),
-                                  load_8(in[j] + c, left), sum);
-        store_8(out + c, silu_8(sum), left);
+        __m256 chain[32];
+        int used = taps < 32 ? taps : 32;
+        for (int j = 0; j < taps; j++)
+            chain[j % 32] = _mm256_fmadd_ps(load_8(kernel + (size_t)j * stride + c, left),
+                                            load_8(in[j] + c, left),
+                                            j < 32 ? _mm256_setzero_ps() : chain[j % 32]);
+        for (int half = 16; half; half /= 2) { /* chains that no tap uses would add zero */
+            for (int i = 0; i + half < used; i++)
+                chain[i] = _mm256_add_ps(chain[i], chain[i + half]);
+            used = used < half ? used : half;
+        }
+        store_8(out + c, silu_8(chain[0]), left);
     }
 }
 

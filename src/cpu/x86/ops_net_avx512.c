@@ -25,11 +25,18 @@ static void conv(const float *const *in, const float *kernel, size_t stride, int
 {
     for (int c = 0; c < n; c += 16) {
         __mmask16 m = lanes_16(n - c);
-        __m512 sum = _mm512_mul_ps(load_16(kernel + c, m), load_16(in[0] + c, m));
-        for (int j = 1; j < taps; j++)
-            sum = _mm512_fmadd_ps(load_16(kernel + (size_t)j * stride + c, m),
-                                  load_16(in[j] + c, m), sum);
-        _mm512_mask_storeu_ps(out + c, m, silu_16(sum));
+        __m512 chain[32];
+        int used = taps < 32 ? taps : 32;
+        for (int j = 0; j < taps; j++)
+            chain[j % 32] = _mm512_fmadd_ps(load_16(kernel + (size_t)j * stride + c, m),
+                                            load_16(in[j] + c, m),
+                                            j < 32 ? _mm512_setzero_ps() : chain[j % 32]);
+        for (int half = 16; half; half /= 2) { /* chains that no tap uses would add zero */
+            for (int i = 0; i + half < used; i++)
+                chain[i] = _mm512_add_ps(chain[i], chain[i + half]);
+            used = used < half ? used : half;
+        }
+        _mm512_mask_storeu_ps(out + c, m, silu_16(chain[0]));
     }
 }
 
