@@ -299,6 +299,70 @@ static void a_cancelled_prompt_ends_at_its_last_whole_band(void **unused)
     free(wanted);
 }
 
+static void a_cancelled_step_or_load_is_an_error_and_no_more(void **unused)
+{
+    int32_t ids[N];
+    int vocab;
+    float *wanted = expected(models[0], ids, &vocab);
+    struct strata_error e = {0};
+    atomic_bool cancel;
+    atomic_init(&cancel, true);
+    struct strata_options o = {.ctx = 128, .cancel = &cancel};
+    struct strata_model *m = strata_model_open(models[0], &o, &e);
+    fixture_ok(m != NULL, &e);
+    assert_false(strata_model_load(m, &e));
+    assert_int_equal(e.code, STRATA_INTERRUPTED);
+    strata_model_free(m);
+
+    struct strata_pass pass = {.cancel = &cancel};
+    struct fixture f = fixture_open(models[0], &(struct strata_options){.ctx = 128});
+    for (int at = 0; at < N; at += 7) {
+        assert_false(strata_step(f.session, ids + at, 7, &pass, &e));
+        assert_int_equal(e.code, STRATA_INTERRUPTED);
+        assert_int_equal(strata_position(f.session), at);
+        fixture_ok(strata_step(f.session, ids + at, 7, NULL, &e), &e);
+        assert_same_row(strata_logits(f.session), wanted, at + 6, vocab);
+    }
+    fixture_close(&f);
+    free(wanted);
+}
+
+static void a_seed_gives_the_same_answer_also_after_saving(void **unused)
+{
+    static const char path[] = "session-test-seed.strses";
+    struct strata_options o = {.ctx = 128};
+    struct strata_error e = {0};
+    struct strata_sampling p = {.temp = 1.5f,
+                                .top_p = 1,
+                                .repetition_penalty = 1.3f,
+                                .presence_penalty = 0.5f,
+                                .frequency_penalty = 0.25f,
+                                .seed = 7};
+    int32_t ids[N], answer[40];
+    struct fixture f = fixture_open(models[0], &o);
+    fixture_ids(ids, 10, f.vocab);
+    fixture_ok(strata_feed(f.session, ids, 10, NULL, &e), &e);
+    fixture_ok(strata_answer_begin(f.session, &p, &e), &e);
+    for (int i = 0; i < 40; i++) {
+        if (i == 20)
+            fixture_ok(strata_save(f.session, path, &e), &e);
+        fixture_ok(strata_sample(f.session, &answer[i], &e), &e);
+        fixture_ok(strata_step(f.session, &answer[i], 1, NULL, &e), &e);
+    }
+    fixture_close(&f);
+
+    f = fixture_open(models[0], &o);
+    fixture_ok(strata_load(f.session, path, NULL, &e), &e);
+    for (int i = 20; i < 40; i++) {
+        int32_t id;
+        fixture_ok(strata_sample(f.session, &id, &e), &e);
+        assert_int_equal(id, answer[i]);
+        fixture_ok(strata_step(f.session, &id, 1, NULL, &e), &e);
+    }
+    fixture_close(&f);
+    remove(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -310,6 +374,8 @@ int main(void)
         cmocka_unit_test(requests_that_make_no_sense_are_refused_before_any_work),
         cmocka_unit_test(states_of_other_models_and_of_longer_contexts_are_refused),
         cmocka_unit_test(a_cancelled_prompt_ends_at_its_last_whole_band),
+        cmocka_unit_test(a_cancelled_step_or_load_is_an_error_and_no_more),
+        cmocka_unit_test(a_seed_gives_the_same_answer_also_after_saving),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
