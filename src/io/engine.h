@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the engines of this folder share. io.c owns files, queues and lanes and decides what is read
+/* What the engines of this folder share. io.c owns files and queues, lanes.c decides what is read
  * next; an engine takes requests, reads and hands them back.
  *
  *     submit --> lane --io_take--> in flight --io_finish--> done list of its queue --> wait, poll
- *                  \--cancel--> free
+ *                  \--cancel--> free           \--another copy of the file--> lane
  *
  * Everything below `lock` is guarded by it; the rest is fixed after creation. */
 #ifndef STRATA_IO_ENGINE_H
@@ -28,7 +28,11 @@ struct io_request {
     size_t length;
     void *to;
     uint64_t tag;
-    size_t bytes; /* result, written by the engine that took it */
+    int copy;       /* the drive it was sent to */
+    unsigned tried; /* copies that have failed it, a bit each */
+    size_t done;    /* bytes so far, of an engine that continues short reads itself */
+    bool is_direct; /* what is left is read past the page cache; likewise */
+    size_t bytes;   /* result, written by the engine that took it */
     int error;
     struct io_request *before, *after; /* in a lane or done list; `after` alone among the spare */
 };
@@ -37,45 +41,87 @@ struct io_list {
     struct io_request *first, *last;
 };
 
+void io_list_append(struct io_list *l, struct io_request *r);
+void io_list_remove(struct io_list *l, struct io_request *r);
+
 struct io_engine {
     const char *name;
     /* `settings` is what follows the colon in the engine's text, or NULL. */
     bool (*start)(struct io *io, const char *settings, struct err *e);
     void (*stop)(struct io *io);
+    /* Something may be startable. The lock is held. */
+    void (*kick)(struct io *io);
+    /* NULL: memory is not registered. */
+    void (*remember)(struct io *io, void *memory, size_t bytes);
+    void (*forget)(struct io *io, void *memory);
 };
 
 struct io_threads;
-struct io_drive;
+struct io_drives;
+struct io_ring;
 
 struct io {
     struct io_options options; /* defaults filled in */
-    struct io_file *file;
-    int files;
+    struct io_file *file;      /* [copies][files] */
+    int files, copies;         /* copies: the files themselves included */
+    int opened;                /* of copies * files */
     size_t align;
     const struct io_engine *engine;
     struct io_threads *threads;
-    struct io_drive *drive; /* of the engine `sim` */
+    struct io_drives *drives; /* of the engine `sim` */
+    struct io_ring *ring;     /* of the engine `uring` */
 
     pthread_mutex_t lock;
-    pthread_cond_t work; /* something may be taken, or the engine stops */
+    pthread_cond_t work; /* threads: something may be taken, or the engine stops */
     struct io_list lane[IO_LANES];
-    int in_flight[IO_LANES];
-    bool stopping;
+    int in_flight[IO_COPIES][IO_LANES];
+    uint64_t bytes_in_flight[IO_COPIES], bytes_sent[IO_COPIES];
+    bool has_failed[IO_COPIES]; /* not used any more */
+    bool is_prompt, stopping;
+    int large_in_flight;
+    int64_t busy_since;
+    uint64_t busy_us;
 };
 
-extern const struct io_engine io_engine_pread, io_engine_sim;
+extern const struct io_engine io_engine_pread, io_engine_sim, io_engine_fake, io_engine_uring;
 
-/* Waits for a request that may start now and marks it as in flight. NULL when the engine stops. */
+static inline const struct io_file *io_file_of(const struct io *io, const struct io_request *r)
+{
+    return &io->file[r->copy * io->files + r->file];
+}
+
+/* Bytes of the request that the file had when it was opened. */
+static inline size_t io_request_want(const struct io *io, const struct io_request *r)
+{
+    const struct io_file *f = io_file_of(io, r);
+    uint64_t left = r->offset < f->bytes ? f->bytes - r->offset : 0;
+    return left < r->length ? (size_t)left : r->length;
+}
+
+/* ---- lanes.c; the lock is held ---- */
+
+/* Whether anything may start now. */
+bool io_may_start(const struct io *io);
+/* Takes the request that is to start now and marks it as in flight on its drive. NULL: none may. */
 struct io_request *io_take(struct io *io);
-/* The request's `bytes` and `error` are set: the completion is published. */
+/* The request's `bytes` and `error` are set: the completion is published, or it goes back into its
+ * lane for another copy of the file. The caller kicks the engine afterwards. */
 void io_finish(struct io *io, struct io_request *r);
 
 /* `o` with its defaults filled in. */
 struct io_options io_options_filled(const struct io_options *o);
 
+/* ---- pread.c ---- */
+
 /* Threads that take, read and finish. `hold`, unless NULL, is called between reading and finishing. */
 bool io_threads_start(struct io *io, void (*hold)(struct io *io, const struct io_request *r),
                       struct err *e);
 void io_threads_stop(struct io *io);
+void io_threads_kick(struct io *io);
+
+/* ---- io.c ---- */
+
+/* Puts a finished request on its queue's list and wakes the queue's owner. The lock is held. */
+void io_publish(struct io_request *r);
 
 #endif

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -23,7 +24,7 @@ struct io_queue {
 
 /* ---- lists ---- */
 
-static void list_append(struct io_list *l, struct io_request *r)
+void io_list_append(struct io_list *l, struct io_request *r)
 {
     r->before = l->last;
     r->after = NULL;
@@ -31,7 +32,7 @@ static void list_append(struct io_list *l, struct io_request *r)
     l->last = r;
 }
 
-static void list_remove(struct io_list *l, struct io_request *r)
+void io_list_remove(struct io_list *l, struct io_request *r)
 {
     *(r->before ? &r->before->after : &l->first) = r->after;
     *(r->after ? &r->after->before : &l->last) = r->before;
@@ -51,6 +52,11 @@ static bool direct_works(int fd, size_t align)
 static bool open_file(struct io *io, struct io_file *f, const char *path, struct err *e)
 {
     f->path = mem_copy_text(path, strlen(path), e);
+    if (f->path && io->options.fake_bytes) {
+        f->bytes = io->options.fake_bytes;
+        f->align = (size_t)sysconf(_SC_PAGESIZE);
+        return true;
+    }
     f->fd = f->path ? file_open(path, &f->bytes, e) : -1;
     if (f->fd < 0)
         return false;
@@ -68,21 +74,40 @@ static bool open_file(struct io *io, struct io_file *f, const char *path, struct
     return true;
 }
 
+static const char *path_of(const struct io *io, const char *const *paths, int i)
+{
+    return i < io->files ? paths[i] : io->options.copy_paths[i - io->files];
+}
+
+/* A copy must be as long as the file; its bytes are believed to be the same. */
+static bool check_copy(const struct io *io, int i, struct err *e)
+{
+    const struct io_file *f = &io->file[i], *original = &io->file[i % io->files];
+    return f->bytes == original->bytes ||
+           err_set(e, ERR_FORMAT, "%s: %llu bytes, but the file it is to be a copy of, %s, has %llu",
+                   f->path, (unsigned long long)f->bytes, original->path,
+                   (unsigned long long)original->bytes);
+}
+
 static bool open_files(struct io *io, const char *const *paths, int n, struct err *e)
 {
-    io->file = mem_alloc_array((size_t)n, sizeof *io->file, "files", e);
+    io->files = n;
+    io->copies = 1 + io->options.copies;
+    if (io->copies > IO_COPIES)
+        return err_set(e, ERR_USAGE, "%d copies of the model; at most %d can be used",
+                       io->options.copies, IO_COPIES - 1);
+    int all = n * io->copies, without = 0;
+    io->file = mem_alloc_array((size_t)all, sizeof *io->file, "files", e);
     if (!io->file)
         return false;
-    int without = 0;
-    for (; io->files < n; io->files++) {
-        struct io_file *f = &io->file[io->files];
+    for (int i = 0; i < all; i++) {
+        struct io_file *f = &io->file[i];
         f->fd = f->direct_fd = -1;
-        if (!open_file(io, f, paths[io->files], e)) {
-            io->files++; /* what is half open is closed with the rest */
+        io->opened = i + 1; /* what is half open is closed with the rest */
+        if (!open_file(io, f, path_of(io, paths, i), e) || !check_copy(io, i, e))
             return false;
-        }
         io->align = f->align > io->align ? f->align : io->align;
-        if (f->direct_fd < 0 && !io->options.buffered && !without++)
+        if (f->direct_fd < 0 && !io->options.buffered && !io->options.fake_bytes && !without++)
             log_note("%s: no direct I/O on this file system; experts pass through the page cache",
                      f->path);
     }
@@ -91,7 +116,7 @@ static bool open_files(struct io *io, const char *const *paths, int n, struct er
 
 static void close_files(struct io *io)
 {
-    for (int i = 0; i < io->files; i++) {
+    for (int i = 0; i < io->opened; i++) {
         struct io_file *f = &io->file[i];
         if (f->fd >= 0)
             close(f->fd);
@@ -131,7 +156,7 @@ struct io_options io_options_filled(const struct io_options *o)
 {
     struct io_options d = o ? *o : (struct io_options){0};
     if (!d.engine)
-        d.engine = "pread";
+        d.engine = d.pread ? "pread" : "uring";
     if (d.depth <= 0)
         d.depth = 8;
     if (d.ahead_kept <= 0)
@@ -145,15 +170,19 @@ struct io_options io_options_filled(const struct io_options *o)
 
 static bool start_engine(struct io *io, struct err *e)
 {
-    static const struct io_engine *const engines[] = {&io_engine_pread, &io_engine_sim};
+    static const struct io_engine *const engines[] = {&io_engine_uring, &io_engine_pread,
+                                                      &io_engine_sim, &io_engine_fake};
     const char *text = io->options.engine, *colon = strchr(text, ':');
     size_t n = colon ? (size_t)(colon - text) : strlen(text);
+    if (io->options.fake_bytes && strcmp(text, "fake"))
+        return err_set(e, ERR_USAGE, "the I/O engine %s cannot read from files that are not there",
+                       text);
     for (size_t i = 0; i < sizeof engines / sizeof *engines; i++)
         if (strlen(engines[i]->name) == n && !memcmp(engines[i]->name, text, n)) {
             io->engine = engines[i];
             return io->engine->start(io, colon ? colon + 1 : NULL, e);
         }
-    return err_set(e, ERR_USAGE, "no I/O engine \"%s\"; there are pread and sim", text);
+    return err_set(e, ERR_USAGE, "no I/O engine \"%s\"; there are uring, pread, sim and fake", text);
 }
 
 struct io *io_create(const char *const *paths, int n, const struct io_options *o, struct err *e)
@@ -169,7 +198,8 @@ struct io *io_create(const char *const *paths, int n, const struct io_options *o
         io_close(io);
         return NULL;
     }
-    io->options.engine = NULL; /* the caller's text */
+    io->options.engine = NULL; /* the caller's */
+    io->options.copy_paths = NULL;
     return io;
 }
 
@@ -201,7 +231,11 @@ struct io_queue *io_queue_create(struct io *io, int most, struct err *e)
         q->request[i].after = q->spare;
         q->spare = &q->request[i];
     }
-    pthread_cond_init(&q->done_wake, NULL);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&q->done_wake, &clock);
+    pthread_condattr_destroy(&clock);
     return q;
 }
 
@@ -210,49 +244,29 @@ size_t io_queue_memory(int most)
     return sizeof(struct io_queue) + (size_t)most * sizeof(struct io_request) + 256;
 }
 
+const char *io_engine_name(const struct io *io)
+{
+    return io->engine->name;
+}
+
+void io_remember_memory(struct io *io, void *memory, size_t bytes)
+{
+    if (io->engine->remember)
+        io->engine->remember(io, memory, bytes);
+}
+
+void io_forget_memory(struct io *io, void *memory)
+{
+    if (io->engine->forget)
+        io->engine->forget(io, memory);
+}
+
 /* ---- the engine's side ---- */
 
-/* The request that may start now, by the rule of struct io_options. */
-static struct io_request *startable(struct io *io)
+void io_publish(struct io_request *r)
 {
-    const struct io_options *o = &io->options;
-    int large = io->in_flight[IO_URGENT] + io->in_flight[IO_AHEAD];
-    if (io->lane[IO_URGENT].first && large < o->depth)
-        return io->lane[IO_URGENT].first;
-    if (io->lane[IO_ROWS].first && io->in_flight[IO_ROWS] < o->rows_depth)
-        return io->lane[IO_ROWS].first;
-    if (!io->lane[IO_URGENT].first && large < o->depth &&
-        io->in_flight[IO_AHEAD] < o->depth - o->ahead_kept)
-        return io->lane[IO_AHEAD].first;
-    return NULL;
-}
-
-struct io_request *io_take(struct io *io)
-{
-    pthread_mutex_lock(&io->lock);
-    struct io_request *r = NULL;
-    while (!io->stopping && !(r = startable(io)))
-        pthread_cond_wait(&io->work, &io->lock);
-    if (r) {
-        list_remove(&io->lane[r->lane], r);
-        io->in_flight[r->lane]++;
-        if (startable(io)) /* one waking is enough for many submissions */
-            pthread_cond_signal(&io->work);
-    }
-    pthread_mutex_unlock(&io->lock);
-    return r;
-}
-
-void io_finish(struct io *io, struct io_request *r)
-{
-    struct io_queue *q = r->queue;
-    pthread_mutex_lock(&io->lock);
-    io->in_flight[r->lane]--;
-    list_append(&q->done, r);
-    pthread_cond_signal(&q->done_wake);
-    if (startable(io))
-        pthread_cond_signal(&io->work);
-    pthread_mutex_unlock(&io->lock);
+    io_list_append(&r->queue->done, r);
+    pthread_cond_signal(&r->queue->done_wake);
 }
 
 /* ---- the owner's side ---- */
@@ -262,7 +276,7 @@ void io_submit(struct io_queue *q, enum io_lane lane, int file, uint64_t offset,
 {
     struct io *io = q->io;
     assert(file >= 0 && file < io->files && q->outstanding < q->most && length);
-    assert(!((offset | length | (uintptr_t)to) & (io->file[file].align - 1)));
+    assert(!((offset | length | (uintptr_t)to) & (io->align - 1)));
     q->outstanding++;
     pthread_mutex_lock(&io->lock);
     struct io_request *r = q->spare;
@@ -270,8 +284,8 @@ void io_submit(struct io_queue *q, enum io_lane lane, int file, uint64_t offset,
     *r = (struct io_request){
         .queue = q, .lane = lane, .file = file, .offset = offset, .length = length, .to = to,
         .tag = tag};
-    list_append(&io->lane[lane], r);
-    pthread_cond_signal(&io->work);
+    io_list_append(&io->lane[lane], r);
+    io->engine->kick(io);
     pthread_mutex_unlock(&io->lock);
 }
 
@@ -292,31 +306,61 @@ static void make_spare(struct io_queue *q, struct io_request *r)
     q->outstanding--;
 }
 
+bool io_hurry(struct io_queue *q, uint64_t tag)
+{
+    struct io *io = q->io;
+    pthread_mutex_lock(&io->lock);
+    struct io_request *r = find_waiting(q, tag);
+    if (r) {
+        io_list_remove(&io->lane[r->lane], r);
+        r->lane = IO_URGENT;
+        io_list_append(&io->lane[IO_URGENT], r);
+        io->engine->kick(io);
+    }
+    pthread_mutex_unlock(&io->lock);
+    return r;
+}
+
 bool io_cancel(struct io_queue *q, uint64_t tag)
 {
     pthread_mutex_lock(&q->io->lock);
     struct io_request *r = find_waiting(q, tag);
     if (r) {
-        list_remove(&q->io->lane[r->lane], r);
+        io_list_remove(&q->io->lane[r->lane], r);
         make_spare(q, r);
     }
     pthread_mutex_unlock(&q->io->lock);
     return r;
 }
 
-static int collect(struct io_queue *q, struct io_completion *out, int most, bool wait)
+/* The time `ms` milliseconds from now on the clock of done_wake. */
+static struct timespec after_ms(int ms)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_nsec += ms % 1000 * 1000000L;
+    t.tv_sec += ms / 1000 + t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    return t;
+}
+
+/* Waits for a completion for `ms` milliseconds, without an end if negative. */
+static int collect(struct io_queue *q, struct io_completion *out, int most, int ms)
 {
     if (!q->outstanding)
         return 0;
-    int n = 0;
+    struct timespec until = ms > 0 ? after_ms(ms) : (struct timespec){0};
+    int n = 0, error = 0;
     pthread_mutex_lock(&q->io->lock);
-    while (wait && !q->done.first)
-        pthread_cond_wait(&q->done_wake, &q->io->lock);
+    while (ms && !q->done.first && !error)
+        error = ms < 0 ? pthread_cond_wait(&q->done_wake, &q->io->lock)
+                       : pthread_cond_timedwait(&q->done_wake, &q->io->lock, &until);
     while (n < most && q->done.first) {
         struct io_request *r = q->done.first;
-        list_remove(&q->done, r);
-        out[n++] = (struct io_completion){.tag = r->tag, .file = r->file, .offset = r->offset,
-                                          .bytes = r->bytes, .error = r->error};
+        io_list_remove(&q->done, r);
+        out[n++] = (struct io_completion){.tag = r->tag, .file = r->copy * q->io->files + r->file,
+                                          .offset = r->offset, .bytes = r->bytes,
+                                          .error = r->error};
         make_spare(q, r);
     }
     pthread_mutex_unlock(&q->io->lock);
@@ -325,12 +369,17 @@ static int collect(struct io_queue *q, struct io_completion *out, int most, bool
 
 int io_poll(struct io_queue *q, struct io_completion *out, int most)
 {
-    return collect(q, out, most, false);
+    return collect(q, out, most, 0);
 }
 
 int io_wait(struct io_queue *q, struct io_completion *out, int most)
 {
-    return collect(q, out, most, true);
+    return collect(q, out, most, -1);
+}
+
+int io_wait_for(struct io_queue *q, struct io_completion *out, int most, int ms)
+{
+    return collect(q, out, most, ms > 0 ? ms : 0);
 }
 
 int io_outstanding(const struct io_queue *q)
@@ -348,7 +397,7 @@ void io_queue_close(struct io_queue *q)
         for (struct io_request *r = q->io->lane[lane].first, *after; r; r = after) {
             after = r->after;
             if (r->queue == q) {
-                list_remove(&q->io->lane[lane], r);
+                io_list_remove(&q->io->lane[lane], r);
                 make_spare(q, r);
             }
         }

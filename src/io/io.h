@@ -24,20 +24,29 @@ enum io_lane {
     IO_LANES
 };
 
-/* The engine holds at most `depth` urgent and ahead reads in flight, `ahead_kept` of them never
- * ahead, and besides `rows_depth` rows. Fields left 0 take the default in brackets. */
+/* The engine holds at most `depth` urgent and ahead reads in flight on each drive, `ahead_kept` of
+ * them never ahead (but in a prompt, io_set_prompt), and besides `rows_depth` rows. Fields left 0
+ * take the default in brackets. */
 struct io_options {
-    /* "pread" (default): threads. "sim:rate=200M,delay=0-30ms,seed=7": really reads, then holds each
+    /* "uring" (default where the system has it): io_uring. "pread": threads. "fake": completes at
+     * once and reads nothing. "sim:rate=200M,delay=0-30ms,seed=7": really reads, then holds each
      * completion back as a slower drive (rate, bytes a second) or an erratic one (delay) would. */
     const char *engine;
     int depth;      /* [8]: random reads of one expert reach the drive's rate from 4 on */
     int ahead_kept; /* [2], less where depth is below 3 */
     int rows_depth; /* [24]: rows are bound by latency, not by bandwidth */
     bool buffered;  /* never direct I/O */
+    /* Copies of all the files on other drives, copy after copy: [copies][files]. A read goes to the
+     * drive that has the least to do; a copy that fails is noted and used no more. */
+    const char *const *copy_paths;
+    int copies;     /* besides the files themselves; at most IO_COPIES - 1 */
+    uint64_t fake_bytes; /* engine "fake": no file is opened, each has this size; 0: as opened */
     /* Replaces pread(2), for tests that want it to fail or to come short. Called by many threads. */
     ssize_t (*pread)(void *ctx, int fd, void *to, size_t n, off_t offset);
     void *pread_ctx;
 };
+
+#define IO_COPIES 8
 
 struct io_completion {
     uint64_t tag;
@@ -76,12 +85,30 @@ void io_submit(struct io_queue *q, enum io_lane lane, int file, uint64_t offset,
 /* Takes back a request that has not started: true, and no completion comes. False when it has
  * started (or is done): its completion comes as ever. Tags of outstanding requests must differ. */
 bool io_cancel(struct io_queue *q, uint64_t tag);
+/* A request that has not started goes to the end of the urgent lane: somebody waits for it now.
+ * False when it has started or is done. */
+bool io_hurry(struct io_queue *q, uint64_t tag);
 
 /* Up to `most` completions. io_wait waits until there is one; 0 when nothing is outstanding. */
 int io_poll(struct io_queue *q, struct io_completion *out, int most);
 int io_wait(struct io_queue *q, struct io_completion *out, int most);
+/* As io_wait, but 0 also when none came within `ms` milliseconds. */
+int io_wait_for(struct io_queue *q, struct io_completion *out, int most, int ms);
 /* Requests submitted and not yet collected. */
 int io_outstanding(const struct io_queue *q);
+
+/* While a prompt is read, guesses may use the whole depth (urgent reads first all the same). */
+void io_set_prompt(struct io *io, bool is_prompt);
+/* Time in which an urgent or ahead read was in flight, since creation. */
+uint64_t io_busy_us(struct io *io);
+/* Name of the engine that runs: "uring", "pread", "sim", "fake". */
+const char *io_engine_name(const struct io *io);
+
+/* `memory` will be read into often: the engine may register it with the system (which pins it),
+ * where limits allow. Until it is forgotten, its pages must not be given back. */
+void io_remember_memory(struct io *io, void *memory, size_t bytes);
+/* The opposite, before pages are given back or the memory is freed; no read into it is outstanding. */
+void io_forget_memory(struct io *io, void *memory);
 
 /* Sets `e` to "PATH: reading at OFFSET: why". Returns false. */
 bool io_explain(const struct io *io, const struct io_completion *c, struct err *e);

@@ -36,10 +36,9 @@ static ssize_t read_some(const struct io *io, int fd, void *to, size_t n, uint64
  * continued at whole blocks only: where one stops elsewhere, the rest is read the ordinary way. */
 static void read_request(const struct io *io, struct io_request *r)
 {
-    const struct io_file *f = &io->file[r->file];
-    uint64_t left = r->offset < f->bytes ? f->bytes - r->offset : 0;
-    size_t want = left < r->length ? (size_t)left : r->length, done = 0;
-    bool direct = f->direct_fd >= 0;
+    const struct io_file *f = io_file_of(io, r);
+    size_t want = io_request_want(io, r), done = 0;
+    bool direct = r->is_direct;
     while (done < want) {
         size_t n = direct ? r->length - done : want - done;
         ssize_t got = read_some(io, direct ? f->direct_fd : f->fd, (char *)r->to + done, n,
@@ -65,18 +64,36 @@ static void *thread_main(void *arg)
 {
     struct io *io = arg;
     const struct io_threads *t = io->threads;
-    for (struct io_request *r; (r = io_take(io));) {
+    pthread_mutex_lock(&io->lock);
+    while (!io->stopping) {
+        struct io_request *r = io_take(io);
+        if (!r) {
+            pthread_cond_wait(&io->work, &io->lock);
+            continue;
+        }
+        if (io_may_start(io)) /* one waking is enough for many submissions */
+            pthread_cond_signal(&io->work);
+        pthread_mutex_unlock(&io->lock);
         read_request(io, r);
         if (t->hold)
             t->hold(io, r);
+        pthread_mutex_lock(&io->lock);
         io_finish(io, r);
+        io_threads_kick(io);
     }
+    pthread_mutex_unlock(&io->lock);
     return NULL;
+}
+
+void io_threads_kick(struct io *io)
+{
+    if (io_may_start(io))
+        pthread_cond_signal(&io->work);
 }
 
 static int thread_count(const struct io_options *o)
 {
-    return o->depth + o->rows_depth;
+    return (o->depth + o->rows_depth) * (o->copies + 1);
 }
 
 bool io_threads_start(struct io *io, void (*hold)(struct io *io, const struct io_request *r),
@@ -132,4 +149,5 @@ static bool start(struct io *io, const char *settings, struct err *e)
     return io_threads_start(io, NULL, e);
 }
 
-const struct io_engine io_engine_pread = {"pread", start, io_threads_stop};
+const struct io_engine io_engine_pread = {.name = "pread", .start = start, .stop = io_threads_stop,
+                                          .kick = io_threads_kick};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A slower or erratic drive, for tests and forecasts: reads like `pread`, then holds each completion
- * back. Settings, separated by commas:
- *     rate=SIZE      bytes a second of the whole drive; K, M, G, T for powers of 1024
+ * back. Each copy of the files lies on a drive of its own. Settings, separated by commas:
+ *     rate=SIZE      bytes a second of a whole drive; K, M, G, T for powers of 1024
  *     delay=A-Bms    besides, A to B milliseconds for each read, drawn at random
  *     seed=N         of the drawing */
 #define _GNU_SOURCE
@@ -15,12 +15,13 @@
 #include "io/engine.h"
 #include "io/size.h"
 
-struct io_drive {
+struct io_drives {
     uint64_t rate; /* 0: as fast as it is */
     unsigned least_ms, most_ms;
     pthread_mutex_t lock;
     uint64_t random;  /* guarded by lock */
-    int64_t free_us; /* guarded by lock: when all that it was asked for has moved */
+    /* Guarded by lock: when a drive has moved all that it was asked for. */
+    int64_t free_us[IO_COPIES];
 };
 
 static uint64_t draw(uint64_t *state) /* splitmix64 */
@@ -33,15 +34,15 @@ static uint64_t draw(uint64_t *state) /* splitmix64 */
 
 static void hold(struct io *io, const struct io_request *r)
 {
-    struct io_drive *d = io->drive;
-    int64_t now = clock_us();
+    struct io_drives *d = io->drives;
+    int64_t now = clock_us(), *free_us = &d->free_us[r->copy];
     pthread_mutex_lock(&d->lock);
-    if (d->free_us < now)
-        d->free_us = now;
+    if (*free_us < now)
+        *free_us = now;
     if (d->rate)
-        d->free_us += (int64_t)((double)r->bytes * 1e6 / (double)d->rate);
+        *free_us += (int64_t)((double)r->bytes * 1e6 / (double)d->rate);
     uint64_t span_us = (uint64_t)(d->most_ms - d->least_ms) * 1000 + 1;
-    int64_t due = d->free_us + d->least_ms * INT64_C(1000) + (int64_t)(draw(&d->random) % span_us);
+    int64_t due = *free_us + d->least_ms * INT64_C(1000) + (int64_t)(draw(&d->random) % span_us);
     pthread_mutex_unlock(&d->lock);
     if (due > now) {
         struct timespec t = {(due - now) / 1000000, (due - now) % 1000000 * 1000};
@@ -49,7 +50,7 @@ static void hold(struct io *io, const struct io_request *r)
     }
 }
 
-static bool read_setting(struct io_drive *d, const char *text, size_t n)
+static bool read_setting(struct io_drives *d, const char *text, size_t n)
 {
     char setting[64];
     int used = 0;
@@ -71,7 +72,7 @@ static bool read_setting(struct io_drive *d, const char *text, size_t n)
 
 static bool start(struct io *io, const char *settings, struct err *e)
 {
-    struct io_drive *d = io->drive = mem_alloc(sizeof *d, "simulated drive", e);
+    struct io_drives *d = io->drives = mem_alloc(sizeof *d, "simulated drive", e);
     if (!d)
         return false;
     pthread_mutex_init(&d->lock, NULL);
@@ -89,10 +90,11 @@ static bool start(struct io *io, const char *settings, struct err *e)
 static void stop(struct io *io)
 {
     io_threads_stop(io);
-    if (io->drive)
-        pthread_mutex_destroy(&io->drive->lock);
-    mem_free(io->drive);
-    io->drive = NULL;
+    if (io->drives)
+        pthread_mutex_destroy(&io->drives->lock);
+    mem_free(io->drives);
+    io->drives = NULL;
 }
 
-const struct io_engine io_engine_sim = {"sim", start, stop};
+const struct io_engine io_engine_sim = {.name = "sim", .start = start, .stop = stop,
+                                        .kick = io_threads_kick};

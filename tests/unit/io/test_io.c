@@ -12,6 +12,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -106,7 +111,8 @@ static void check_places(struct io *io)
 static void reads_arrive_whole_also_at_the_unaligned_end(void **state)
 {
     const struct io_options options[] = {
-        {0}, {.buffered = true}, {.depth = 1, .rows_depth = 1}, {.engine = "sim:rate=1G,delay=0-1ms"}};
+        {0}, {.buffered = true}, {.depth = 1, .rows_depth = 1}, {.engine = "pread"},
+        {.engine = "pread", .buffered = true}, {.engine = "sim:rate=1G,delay=0-1ms"}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         struct io *io = open_io(&options[i]);
         assert_false(options[i].buffered && io_is_direct(io, 0));
@@ -194,9 +200,10 @@ static void a_failed_read_names_file_and_offset_and_the_next_works(void **state)
 
 static void a_file_truncated_while_open_is_an_error_with_the_place(void **state)
 {
-    for (int buffered = 0; buffered < 2; buffered++) {
+    for (int buffered = 0; buffered < 4; buffered++) {
         assert_int_equal(truncate(path, FILE_BYTES), 0);
-        struct io *io = open_io(&(struct io_options){.buffered = buffered});
+        struct io *io = open_io(&(struct io_options){.buffered = buffered & 1,
+                                                     .engine = buffered & 2 ? "pread" : "uring"});
         struct err e = {0};
         struct io_queue *q = io_queue_create(io, 1, &e);
         assert_int_equal(truncate(path, 20000), 0);
@@ -219,7 +226,8 @@ static void what_cannot_be_opened_is_refused_by_name(void **state)
     const char *paths[] = {path, "no-such-folder/x"};
     assert_null(io_create(paths, 2, NULL, &e));
     assert_non_null(strstr(e.text, "no-such-folder/x: no such file"));
-    const char *engines[] = {"fast", "pread:x", "sim:rate=", "sim:delay=3-1ms", "sim:seed=x", "sim:a"};
+    const char *engines[] = {"fast", "pread:x", "sim:rate=", "sim:delay=3-1ms", "sim:seed=x", "sim:a",
+                             "fake:x", "uring:x"};
     for (size_t i = 0; i < sizeof engines / sizeof *engines; i++) {
         err_clear(&e);
         assert_null(io_create(paths, 1, &(struct io_options){.engine = engines[i]}, &e));
@@ -303,6 +311,224 @@ static void urgent_reads_pass_guesses_and_a_guess_leaves_depth_to_them(void **st
     mem_unmap(to, 8 * 4096);
 }
 
+static void a_guess_that_is_waited_for_passes_the_others_and_prompts_use_all_depth(void **state)
+{
+    struct gate g = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
+    struct io *io = open_io(&(struct io_options){
+        .depth = 3, .ahead_kept = 2, .rows_depth = 1, .pread = gated_pread, .pread_ctx = &g});
+    struct err e = {0};
+    struct io_queue *q = io_queue_create(io, 8, &e);
+    uint8_t *to = mem_map(8 * 4096, "test", NULL);
+    for (uint64_t i = 0; i < 6; i++)
+        io_submit(q, IO_AHEAD, 0, i * 4096, 4096, to + i * 4096, i);
+    wait_started(&g, 1);
+    assert_true(io_hurry(q, 4));
+    wait_started(&g, 2);
+    assert_false(io_hurry(q, 4)); /* it has started */
+    assert_int_equal(g.started, 2);
+    io_set_prompt(io, true);
+    wait_started(&g, 3);
+    io_set_prompt(io, false);
+    let_go(&g, 100);
+    struct io_completion c[8];
+    int n = 0;
+    for (int got; (got = io_wait(q, c, 8));)
+        n += got;
+    assert_int_equal(n, 6);
+    const off_t order[] = {0, 4, 1, 2, 3, 5};
+    assert_memory_equal(g.order, order, sizeof order);
+    assert_true(io_busy_us(io) > 0);
+    io_queue_close(q);
+    io_close(io);
+    mem_unmap(to, 8 * 4096);
+}
+
+static void an_urgent_read_waits_for_what_is_in_flight_and_no_longer(void **state)
+{
+    const char *const engines[] = {"uring", "pread", "sim:rate=400K"};
+    for (size_t i = 0; i < 3; i++) {
+        struct io *io = open_io(&(struct io_options){.engine = engines[i], .depth = 3, .ahead_kept = 1});
+        struct err e = {0};
+        struct io_queue *q = io_queue_create(io, 24, &e);
+        uint8_t *to = mem_map(21 * 4096, "test", NULL);
+        for (uint64_t k = 0; k < 20; k++)
+            io_submit(q, IO_AHEAD, 0, k * 4096, 4096, to + k * 4096, k);
+        io_submit(q, IO_URGENT, 0, 0, 4096, to + 20 * 4096, 20);
+        struct io_completion c;
+        int before = 0;
+        while (io_wait(q, &c, 1) == 1 && c.tag != 20)
+            before++;
+        /* `sim` serves in order: the two guesses in flight, and one more a time it was looked at */
+        assert_true(i < 2 || before <= 3);
+        while (io_wait(q, &c, 1))
+            before++;
+        assert_int_equal(before, 20);
+        io_queue_close(q);
+        io_close(io);
+        mem_unmap(to, 21 * 4096);
+    }
+}
+
+static void a_wait_may_have_an_end(void **state)
+{
+    struct io *io = open_io(&(struct io_options){.engine = "sim:delay=60-60ms"});
+    struct err e = {0};
+    struct io_queue *q = io_queue_create(io, 1, &e);
+    uint8_t *to = mem_map(4096, "test", NULL);
+    struct io_completion c;
+    io_submit(q, IO_URGENT, 0, 0, 4096, to, 1);
+    assert_int_equal(io_wait_for(q, &c, 1, 1), 0);
+    assert_int_equal(io_wait(q, &c, 1), 1);
+    assert_int_equal(io_wait_for(q, &c, 1, 1), 0);
+    io_queue_close(q);
+    io_close(io);
+    mem_unmap(to, 4096);
+}
+
+/* ---- engines ---- */
+
+static void the_engine_is_io_uring_unless_the_system_forbids_it(void **state)
+{
+    struct io *io = open_io(NULL);
+    print_message("engine: %s\n", io_engine_name(io));
+    io_close(io);
+    pid_t child = fork();
+    if (!child) { /* a filter as containers have it: io_uring_setup fails with EPERM */
+        struct sock_filter f[] = {
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+        struct sock_fprog program = {.len = 4, .filter = f};
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+            _exit(77);
+        const char *paths[] = {path};
+        struct err e = {0};
+        io = io_create(paths, 1, &(struct io_options){.engine = "uring"}, &e);
+        if (!io || strcmp(io_engine_name(io), "pread"))
+            _exit(1);
+        check_places(io);
+        io_close(io);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77)
+        skip();
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void memory_may_be_registered_and_forgotten(void **state)
+{
+    struct io *io = open_io(NULL);
+    struct err e = {0};
+    struct io_queue *q = io_queue_create(io, 4, &e);
+    uint8_t *to = mem_map(1 << 20, "test", NULL);
+    for (int round = 0; round < 3; round++) {
+        io_remember_memory(io, to, 1 << 20);
+        for (uint64_t k = 0; k < 4; k++)
+            io_submit(q, IO_URGENT, 0, k * 4096, 4096, to + k * 8192, k);
+        struct io_completion c;
+        while (io_wait(q, &c, 1))
+            assert_int_equal(c.error, 0);
+        for (size_t k = 0; k < 4 * 4096; k++)
+            assert_int_equal(to[k / 4096 * 8192 + k % 4096], byte_at(k));
+        io_forget_memory(io, to);
+        memset(to, 0, 1 << 20);
+    }
+    io_queue_close(q);
+    io_close(io);
+    mem_unmap(to, 1 << 20);
+}
+
+static void a_fake_read_completes_without_a_file(void **state)
+{
+    const char *paths[] = {"no-such-file"};
+    struct err e = {0};
+    struct io *io = io_create(paths, 1, &(struct io_options){.engine = "fake", .fake_bytes = 1 << 30}, &e);
+    assert_non_null(io);
+    struct io_queue *q = io_queue_create(io, 4, &e);
+    struct io_completion c;
+    io_submit(q, IO_AHEAD, 0, 1 << 29, 1 << 28, NULL, 5);
+    assert_int_equal(io_poll(q, &c, 1), 1);
+    assert_int_equal(c.bytes, 1 << 28);
+    assert_int_equal(c.error, 0);
+    io_queue_close(q);
+    io_close(io);
+    assert_null(io_create(paths, 1, &(struct io_options){.engine = "pread", .fake_bytes = 1}, &e));
+}
+
+/* ---- replicas ---- */
+
+static char copy_path[64];
+
+static void write_copy(size_t bytes)
+{
+    char first[64];
+    strcpy(first, path);
+    write_file(".");
+    strcpy(copy_path, path);
+    strcpy(path, first);
+    assert_int_equal(truncate(copy_path, (off_t)bytes), 0);
+}
+
+static void copies_share_the_work_and_a_bad_one_is_left_alone(void **state)
+{
+    write_copy(FILE_BYTES);
+    const char *paths[] = {path}, *copies[] = {copy_path};
+    const char *const engines[] = {"uring", "pread", "sim:rate=800K"};
+    for (size_t i = 0; i < 3; i++) {
+        struct err e = {0};
+        struct io *io = io_create(
+            paths, 1, &(struct io_options){.engine = engines[i], .copy_paths = copies, .copies = 1}, &e);
+        assert_non_null(io);
+        check_places(io);
+        struct io_queue *q = io_queue_create(io, 24, &e);
+        uint8_t *to = mem_map(20 * 4096, "test", NULL);
+        int second = 0;
+        if (i)
+            assert_int_equal(truncate(copy_path, 40000), 0); /* it breaks while it is open */
+        for (uint64_t k = 0; k < 20; k++)
+            io_submit(q, IO_URGENT, 0, k * 4096, 4096, to + k * 4096, k);
+        for (struct io_completion c; io_wait(q, &c, 1) == 1;) {
+            assert_int_equal(c.error, 0);
+            second += c.file == 1;
+        }
+        for (size_t k = 0; k < 20 * 4096; k++)
+            assert_int_equal(to[k], byte_at(k));
+        assert_true(i || second > 3);
+        io_queue_close(q);
+        io_close(io);
+        mem_unmap(to, 20 * 4096);
+        assert_int_equal(unlink(copy_path), 0);
+        write_copy(FILE_BYTES);
+    }
+    struct err e = {0};
+    assert_int_equal(truncate(copy_path, 40000), 0);
+    assert_null(io_create(paths, 1, &(struct io_options){.copy_paths = copies, .copies = 1}, &e));
+    assert_non_null(strstr(e.text, copy_path));
+    unlink(copy_path);
+}
+
+static void a_read_that_all_copies_fail_is_an_error(void **state)
+{
+    write_copy(FILE_BYTES);
+    const char *paths[] = {path}, *copies[] = {copy_path};
+    struct fault f = {.every = 1, .error = EIO};
+    struct err e = {0};
+    struct io *io = io_create(paths, 1, &(struct io_options){.pread = faulty_pread, .pread_ctx = &f,
+                                                            .copy_paths = copies, .copies = 1}, &e);
+    struct io_queue *q = io_queue_create(io, 4, &e);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(read_one(io, q, 0, 4096).error, EIO);
+    f.every = 0;
+    assert_int_equal(read_one(io, q, 0, 4096).error, 0);
+    io_queue_close(q);
+    io_close(io);
+    unlink(copy_path);
+}
+
 static void closing_a_queue_with_reads_under_way_waits_and_spares_the_others(void **state)
 {
     struct io *io = open_io(&(struct io_options){.engine = "sim:delay=5-10ms", .depth = 2});
@@ -323,13 +549,13 @@ static void closing_a_queue_with_reads_under_way_waits_and_spares_the_others(voi
     mem_unmap(to, 21 * 4096);
 }
 
-static void every_allocation_may_fail(void **state)
+static void allocations_fail_one_by_one(const char *engine)
 {
     const char *paths[] = {path};
     for (uint64_t n = 1;; n++) {
         struct err e = {0};
         mem_fail_at(n);
-        struct io *io = io_create(paths, 1, &(struct io_options){.engine = "sim"}, &e);
+        struct io *io = io_create(paths, 1, &(struct io_options){.engine = engine}, &e);
         struct io_queue *q = io ? io_queue_create(io, 4, &e) : NULL;
         mem_fail_at(0);
         assert_true(q || e.code == ERR_MEMORY);
@@ -339,6 +565,12 @@ static void every_allocation_may_fail(void **state)
         if (q)
             return;
     }
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    allocations_fail_one_by_one("sim");
+    allocations_fail_one_by_one("uring");
 }
 
 static void sizes_are_read_as_commands_say(void **state)
@@ -371,6 +603,14 @@ int main(void)
         IO_TEST(a_file_truncated_while_open_is_an_error_with_the_place),
         IO_TEST(what_cannot_be_opened_is_refused_by_name),
         IO_TEST(urgent_reads_pass_guesses_and_a_guess_leaves_depth_to_them),
+        IO_TEST(a_guess_that_is_waited_for_passes_the_others_and_prompts_use_all_depth),
+        IO_TEST(an_urgent_read_waits_for_what_is_in_flight_and_no_longer),
+        IO_TEST(a_wait_may_have_an_end),
+        IO_TEST(the_engine_is_io_uring_unless_the_system_forbids_it),
+        IO_TEST(memory_may_be_registered_and_forgotten),
+        IO_TEST(a_fake_read_completes_without_a_file),
+        IO_TEST(copies_share_the_work_and_a_bad_one_is_left_alone),
+        IO_TEST(a_read_that_all_copies_fail_is_an_error),
         IO_TEST(closing_a_queue_with_reads_under_way_waits_and_spares_the_others),
         IO_TEST(every_allocation_may_fail),
         IO_TEST(sizes_are_read_as_commands_say),
