@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The program `strata`: finds the command and runs it. */
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+
+#include "cli/cli.h"
+#include "cli/help.h"
+#include "cli/output.h"
+
+static enum status (*const commands[COMMANDS])(const struct options *) = {
+    [COMMAND_RUN] = command_run,           [COMMAND_CHAT] = command_chat,
+    [COMMAND_INSPECT] = command_inspect,   [COMMAND_PLAN] = command_plan,
+    [COMMAND_TOKENIZE] = command_tokenize, [COMMAND_LOGITS] = command_logits,
+    [COMMAND_RENDER] = command_render,     [COMMAND_HELP] = command_help,
+};
+
+static enum status print_page(enum parsed what, enum command c)
+{
+    struct json_out out = {0};
+    struct strata_error e = {0};
+    if (what == PARSED_VERSION)
+        help_version(&out);
+    else
+        help_page(c, &out);
+    return output_json(&out, &e) ? STATUS_DONE : message_error(&e);
+}
+
+int main(int argc, char **argv)
+{
+    /* Only for the characters of the line editor; numbers are read and printed as in C. */
+    if (!setlocale(LC_CTYPE, "") || !setlocale(LC_CTYPE, NULL))
+        setlocale(LC_CTYPE, "C.UTF-8");
+    /* A reader that goes away ends the program without a word, also where the caller ignores it. */
+    signal(SIGPIPE, SIG_DFL);
+
+    struct options o;
+    struct strata_error e = {0};
+    enum parsed what = options_parse(&o, argc, argv, &e);
+    enum status status = STATUS_USAGE;
+    if (what == PARSED_WRONG) {
+        message_error(&e);
+    } else if (what == PARSED_COMMAND) {
+        message_level(&o);
+        status = commands[o.command](&o);
+    } else {
+        status = print_page(what, o.command);
+    }
+    options_free(&o);
+    return status;
+}

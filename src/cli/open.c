@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
+#include "cli/cli.h"
+
+static void take_note(void *ctx, enum strata_note_level level, const char *text)
+{
+    if (level == STRATA_NOTE)
+        message_note("%s", text);
+    else
+        message_detail("%s", text);
+}
+
+static void show_loading(void *ctx, uint64_t done, uint64_t all)
+{
+    message_progress("loading: %.0f %%", all ? 100 * (double)done / (double)all : 100.0);
+}
+
+static int whole(const struct options *o, enum option which)
+{
+    return (int)o->value[which].whole;
+}
+
+struct strata_model *open_model(const struct options *o, int snapshots, struct strata_error *e)
+{
+    const char *isa = option_text(o, OPTION_ISA);
+    struct strata_options wanted = {
+        .memory_bytes = o->value[OPTION_MEMORY].whole,
+        .arena = option_text(o, OPTION_ARENA),
+        .threads = whole(o, OPTION_THREADS),
+        .ctx = whole(o, OPTION_CTX),
+        .kv = (enum strata_kv)o->value[OPTION_KV].whole,
+        .exact_activations = option_given(o, OPTION_EXACT_ACTIVATIONS),
+        .isa = isa ? isa : getenv("STRATA_ISA"),
+        .band = whole(o, OPTION_BAND),
+        .tile = whole(o, OPTION_TILE),
+        .window = whole(o, OPTION_WINDOW),
+        .snapshots = snapshots,
+        .io = option_text(o, OPTION_IO),
+        .chat_family = option_text(o, OPTION_CHAT_TEMPLATE),
+        .note = take_note,
+        .progress = show_loading,
+        .cancel = &interrupted,
+    };
+    return strata_model_open(option_text(o, OPTION_MODEL), &wanted, e);
+}
+
+/* Tokens that go through the layers together, for the progress of a prompt. */
+static size_t band;
+
+bool load_model(struct strata_model *m, struct strata_error *e)
+{
+    struct strata_plan plan;
+    bool ok = strata_plan_get(m, &plan, e) && strata_model_load(m, e);
+    message_progress_end();
+    if (ok)
+        band = (size_t)plan.band;
+    return ok;
+}
+
+/* ---- Prompts -------------------------------------------------------------------------------- */
+
+static void show_reading(void *ctx, size_t done, size_t all, int layer, int layers)
+{
+    size_t under_way = all - done < band ? all - done : band;
+    double part = layers ? (double)under_way * layer / layers : 0;
+    if (all >= 64)
+        message_progress("reading the prompt: %.0f %% of %zu tokens",
+                         100 * ((double)done + part) / (double)all, all);
+}
+
+const struct strata_pass prompt_pass = {.progress = show_reading, .cancel = &interrupted};
+
+struct strata_render_options render_options(const struct options *o)
+{
+    static const enum strata_choice choices[] = {STRATA_ON, STRATA_OFF};
+    struct strata_render_options r = {
+        .effort = option_text(o, OPTION_EFFORT),
+        .no_generation_prompt = option_given(o, OPTION_NO_GENERATION_PROMPT),
+    };
+    if (option_given(o, OPTION_THINK))
+        r.think = choices[o->value[OPTION_THINK].whole];
+    if (option_given(o, OPTION_PRESERVE_THINKING))
+        r.preserve_thinking = choices[o->value[OPTION_PRESERVE_THINKING].whole];
+    return r;
+}
+
+/* ---- Sampling ------------------------------------------------------------------------------- */
+
+static void set_real(const struct options *o, enum option which, float *out)
+{
+    if (option_given(o, which))
+        *out = (float)o->value[which].real;
+}
+
+bool sampling_options(const struct options *o, struct strata_model *m, const struct strata_session *s,
+                      struct strata_sampling *out, struct strata_error *e)
+{
+    if (!strata_sampling_get(s, out) && !strata_sampling_defaults(m, out, e))
+        return false;
+    set_real(o, OPTION_TEMP, &out->temp);
+    set_real(o, OPTION_TOP_P, &out->top_p);
+    set_real(o, OPTION_MIN_P, &out->min_p);
+    set_real(o, OPTION_REPETITION_PENALTY, &out->repetition_penalty);
+    set_real(o, OPTION_PRESENCE_PENALTY, &out->presence_penalty);
+    set_real(o, OPTION_FREQUENCY_PENALTY, &out->frequency_penalty);
+    if (option_given(o, OPTION_TOP_K))
+        out->top_k = whole(o, OPTION_TOP_K);
+    if (option_given(o, OPTION_SEED))
+        out->seed = o->value[OPTION_SEED].whole;
+    return true;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The figures of a run in words. */
+#ifndef STRATA_CLI_REPORT_H
+#define STRATA_CLI_REPORT_H
+
+#include "base/json.h"
+#include "strata.h"
+
+/* One line for people: speed, hits and misses, bytes read, waiting, memory against the plan, and the
+ * seed when `seed` is not NULL. No line break at its end. */
+void report_line(const struct strata_stats *s, const uint64_t *seed, struct json_out *out);
+/* The keys of `--stats` without braces, for an object that has others too. */
+void report_keys(const struct strata_stats *s, struct json_out *out);
+/* --stats FILE */
+bool report_file(const char *path, const struct strata_stats *s, struct strata_error *e);
+
+#endif
