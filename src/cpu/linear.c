@@ -197,6 +197,11 @@ static void int_rows(const struct cpu_linear_ctx *ctx, int worker, const struct 
     quant_unpack_fn *unpack = ctx->table->unpack[w->type];
     cpu_dot_int_fn *dot = dot_int(ctx->table, w->type);
     struct cpu_row_scratch *s = &ctx->scratch[worker];
+    cpu_direct_fn *direct = ctx->table->direct[w->type];
+    if (rows == 1 && direct && w->n_in <= CPU_DIRECT_MOST_N) {
+        direct((const uint8_t *)w->data + (size_t)r0 * bytes, r1 - r0, x, t0, y);
+        return;
+    }
     /* Few activation rows: one weight row at a time stays in the L1 cache between both steps. */
     int group = rows <= PASS_ROWS ? 1 : s->rows;
     for (int g = r0; g < r1; g += group) {

@@ -20,6 +20,12 @@ typedef void cpu_dot_float_fn(const void *w, const float *x, size_t x_stride, in
 typedef void cpu_dot_int_fn(const struct quant_row *w, const struct quant_act *x, int t0, int rows,
                             float *y, size_t y_stride);
 
+/* Decoding: y[r] for w_rows weight rows, one after the other in the file's bytes, and activation row
+ * t, with the bits of unpacking each row and cpu_dot_int_fn, but without writing the integers to
+ * memory. x->n is at most CPU_DIRECT_MOST_N. */
+#define CPU_DIRECT_MOST_N 16384
+typedef void cpu_direct_fn(const void *w, int w_rows, const struct quant_act *x, int t, float *y);
+
 /* Rounding of one activation row; as quant_round_row. */
 typedef bool cpu_round_fn(const float *x, int n, struct quant_act *a, int row);
 
@@ -27,6 +33,7 @@ struct cpu_matmul {
     cpu_dot_float_fn *dot_float[TENSOR_TYPES]; /* QUANT_FLOAT types; --exact-activations decodes a
                                                   row of another type and takes TYPE_F32 */
     quant_unpack_fn *unpack[TENSOR_TYPES];     /* QUANT_INT32 and QUANT_INT256 types */
+    cpu_direct_fn *direct[TENSOR_TYPES];       /* NULL: the type has no such kernel */
     cpu_dot_int_fn *dot_int32, *dot_int32_min, *dot_int32_d16;
     cpu_dot_int_fn *dot_int256, *dot_int256_min;
     cpu_round_fn *round;

@@ -13,8 +13,8 @@
 #define UNWRITTEN 0x7fc0a5a5u /* a NaN that no kernel makes */
 
 /* The tables are walked entry by entry; this fails to build when the struct gets an entry that
- * the functions below do not know: two arrays by type, five integer dots and the rounding. */
-_Static_assert(sizeof(struct cpu_matmul) == (2 * TENSOR_TYPES + 6) * sizeof(void (*)(void)),
+ * the functions below do not know: three arrays by type, five integer dots and the rounding. */
+_Static_assert(sizeof(struct cpu_matmul) == (3 * TENSOR_TYPES + 6) * sizeof(void (*)(void)),
                "a kernel of struct cpu_matmul is not checked");
 
 static struct cpu_matmul c_table, table;
@@ -254,6 +254,48 @@ static void check_dot_int(struct check *c, uint32_t type, const char *isa)
     free(blocks);
 }
 
+/* Weight rows that end where memory ends, times one activation row. */
+static void check_direct_rows(struct check *c, uint32_t type, const char *isa, int n, int w_rows,
+                              enum fill fill, const struct quant_act *acts)
+{
+    size_t bytes = tensor_row_bytes(type, (uint64_t)n);
+    uint8_t *w = check_edge(0, bytes * (size_t)w_rows);
+    float expected[8];
+    struct row_memory row = row_new(n);
+    struct check_buffer y = results_new(w_rows, 1);
+    int t = (int)check_below(c, MOST_ROWS);
+    fill_blocks(c, type, w, n * w_rows, fill);
+    for (int r = 0; r < w_rows; r++) {
+        c_table.unpack[type](w + (size_t)r * bytes, n, &row.row);
+        dot_of(&c_table, type)(&row.row, acts, t, 1, &expected[r], 1);
+    }
+    table.direct[type](w, w_rows, acts, t, (float *)y.data);
+    check_ok(c, same_results(expected, &y, w_rows, 1), "%s direct %s, n %d, %d rows, fill %d", isa,
+             tensor_type_info(type)->name, n, w_rows, fill);
+    row_free(&row);
+    check_buffer_free(&y);
+}
+
+static void check_direct(struct check *c, uint32_t type, const char *isa)
+{
+    const struct tensor_type_info *info = tensor_type_info(type);
+    float *x = malloc(MOST_N * sizeof *x);
+    for (int i = 0; lengths[i] && lengths[i] * info->block_values <= MOST_N; i++) {
+        int n = lengths[i] * info->block_values;
+        struct act_memory acts = act_new(MOST_ROWS, n, cpu_act_block(type));
+        for (int t = 0; t < MOST_ROWS; t++) {
+            check_fill(c, x, (size_t)n, t % 4 ? CHECK_ORDINARY : (enum check_values)(t / 4 % CHECK_VALUES));
+            quant_round_row(x, n, &acts.act, t);
+        }
+        for (enum fill fill = 0; fill < FILLS; fill++) {
+            for (int w_rows = 1; w_rows <= 8; w_rows++)
+                check_direct_rows(c, type, isa, n, w_rows, fill, &acts.act);
+        }
+        check_buffer_free(&acts.memory);
+    }
+    free(x);
+}
+
 static void check_dot_float_rows(struct check *c, uint32_t type, const char *isa, int n,
                                  enum fill fill)
 {
@@ -291,6 +333,8 @@ static void run(struct check *c, enum cpu_isa isa)
         if (form == QUANT_INT32 || form == QUANT_INT256) {
             check_unpack(c, type, name);
             check_dot_int(c, type, name);
+            if (table.direct[type])
+                check_direct(c, type, name);
         } else if (form == QUANT_FLOAT) {
             for (int i = 0; float_lengths[i]; i++) {
                 for (enum fill fill = 0; fill < FILLS; fill++)
