@@ -149,7 +149,7 @@ static void tell_finish(const struct chat *c, const struct answer *a)
     else if (a->finish == ANSWER_LENGTH && is_full)
         message_note("the context is full, the answer ends here: /undo and /reset make room");
     else if (a->finish == ANSWER_LENGTH)
-        message_note("ended after %zu tokens (-n)", a->n);
+        message_detail("ended after %zu tokens (-n)", a->n);
 }
 
 static bool generate(struct chat *c, bool opens_thinking, struct strata_error *e)
@@ -401,7 +401,8 @@ static bool set_system(struct chat *c, struct strata_error *e)
 static bool start(struct chat *c, struct strata_error *e)
 {
     const char *saved = option_text(c->o, OPTION_LOAD);
-    const char *family = strata_chat_family(c->model, e);
+    struct strata_model_info unused; /* a model that cannot run is refused before its template is */
+    const char *family = strata_model_info(c->model, &unused, e) ? strata_chat_family(c->model, e) : NULL;
     if (!family || !set_system(c, e) || !load_model(c->model, e))
         return false;
     message_detail("prompts are written as %s", family);

@@ -119,7 +119,8 @@ static bool check_length(struct run *r, struct strata_error *e)
 static bool start(struct run *r, struct strata_error *e)
 {
     const char *saved = option_text(r->o, OPTION_LOAD);
-    if (!read_prompt(r, e) || !check_length(r, e) || !load_model(r->model, e))
+    struct strata_model_info unused; /* a model that cannot run is refused before its words are */
+    if (!strata_model_info(r->model, &unused, e) || !read_prompt(r, e) || !check_length(r, e) || !load_model(r->model, e))
         return false;
     r->session = strata_session_create(r->model, e);
     bool ok = r->session && (!saved || strata_load(r->session, saved, &prompt_pass, e)) &&
@@ -223,11 +224,12 @@ enum status command_run(const struct options *o)
         struct strata_error second = {0};
         print_json(&r, &second);
     }
+    bool was_interrupted = r.answer.finish == ANSWER_INTERRUPTED;
     answer_free(&r.answer);
     strata_session_free(r.session);
     mem_free(r.ids);
     strata_model_free(r.model);
     if (!ok)
         return message_error(&e);
-    return r.answer.finish == ANSWER_INTERRUPTED ? STATUS_INTERRUPTED : STATUS_DONE;
+    return was_interrupted ? STATUS_INTERRUPTED : STATUS_DONE;
 }

@@ -37,7 +37,8 @@ static void put_group(enum command c, enum option_group g, const char *title, st
     bool is_first = true;
     for (int i = 0; i < OPTIONS; i++) {
         const struct option_line *o = &option_lines[i];
-        if (o->group != g || !option_belongs(o, c) || o->option == OPTION_VERSION)
+        bool is_known = o->option == OPTION_VERSION || o->option == OPTION_HELP;
+        if (o->group != g || !option_belongs(o, c) || is_known)
             continue;
         if (is_first && title)
             json_putf(out, "%s\n", title);

@@ -22,13 +22,12 @@ const struct command_line command_lines[COMMANDS] = {
     [COMMAND_RUN] = {
         COMMAND_RUN, "run", "-m MODEL [-p TEXT | -f FILE | --ids FILE | -] [options]",
         "continue a text, or answer one question (--chat)",
-        "Continues a text; the text itself is not printed. Without -n it goes on until the model\n"
-        "ends or the context is full.", 1},
+        "Continues a text until the model ends it or -n tokens are out.", 1},
     [COMMAND_CHAT] = {
         COMMAND_CHAT, "chat", "-m MODEL [options]",
         "a conversation in the terminal",
-        "A conversation. /help lists what it understands besides messages. Ctrl-C stops an\n"
-        "answer. Without a terminal every line of stdin is a message.", 0},
+        "A conversation. /help lists what it understands besides messages, Ctrl-C stops\n"
+        "an answer. Without a terminal every line of stdin is a message.", 0},
     [COMMAND_INSPECT] = {
         COMMAND_INSPECT, "inspect", "MODEL [options]",
         "what a GGUF file holds",
