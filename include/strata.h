@@ -109,8 +109,7 @@ struct strata_model_info {
 bool strata_model_info(struct strata_model *m, struct strata_model_info *out,
                        struct strata_error *e);
 
-/* Bytes, but for the counts. `session` holds what grows with the context, work space of attention
- * included. */
+/* Bytes, but for the counts. */
 struct strata_plan {
     uint64_t trunk, session, scratch, io, staging, snapshots, program, arena;
     uint64_t plan_total;     /* their sum: peak memory stays under it */

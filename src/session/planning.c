@@ -140,15 +140,6 @@ static uint64_t io_bytes(const struct strata_model *m, const struct stream_confi
     return bytes;
 }
 
-/* What a token more of context takes, by comparing two contexts; rounded down. */
-static uint64_t bytes_per_token(const struct strata_model *m, int rows, int tile)
-{
-    enum { FEW = 4096, MANY = 8192 };
-    uint64_t few = plus(sessions_bytes(m, FEW), scratch_bytes(m, rows, tile, FEW));
-    uint64_t many = plus(sessions_bytes(m, MANY), scratch_bytes(m, rows, tile, MANY));
-    return many > few ? (many - few) / (MANY - FEW) : 0;
-}
-
 /* The plan for bands of `band` rows. */
 static bool plan_band(struct strata_model *m, const struct stream_config *c, int band,
                       struct plan *out, struct err *e)
@@ -156,8 +147,8 @@ static bool plan_band(struct strata_model *m, const struct stream_config *c, int
     int rows = larger(band, m->window), tile = smaller(m->tile, rows);
     struct plan_input in = {
         .trunk = model_info(m->network)->trunk_bytes,
-        .session_per_token = bytes_per_token(m, rows, tile),
-        .scratch = scratch_bytes(m, rows, tile, 1),
+        .session_fixed = sessions_bytes(m, m->ctx),
+        .scratch = scratch_bytes(m, rows, tile, m->ctx),
         .io = io_bytes(m, c, rows),
         .snapshots = times(session_snapshot_bytes(m),
                            (uint64_t)(m->options.sessions * (1 + m->options.snapshots))),
@@ -169,16 +160,6 @@ static bool plan_band(struct strata_model *m, const struct stream_config *c, int
         .memory = m->options.memory_bytes,
         .system = plan_system_bytes(""),
     };
-    uint64_t all = plus(sessions_bytes(m, m->ctx), scratch_bytes(m, rows, tile, m->ctx));
-    if (times(in.session_per_token, in.ctx) >
-        all - in.scratch) /* short contexts grow more slowly */
-        in.session_per_token = (all - in.scratch) / in.ctx;
-    in.session_fixed = all - times(in.session_per_token, in.ctx) - in.scratch;
-    if (all == UINT64_MAX)
-        return err_set(e, ERR_MEMORY,
-                       "%s: a context of %d tokens in bands of %d rows needs more "
-                       "memory than can be counted",
-                       m->path, m->ctx, band);
     if (m->arena && !plan_parse_arena(m->arena, &in.arena, e))
         return false;
     return plan_compute(&in, out, e);
@@ -208,6 +189,36 @@ static bool plan_rows(struct strata_model *m, const struct stream_config *c, str
     return true;
 }
 
+/* The longest context below m->ctx whose plan works with everything else as asked; 0: none. */
+static int longest_context(struct strata_model *m, const struct stream_config *c)
+{
+    int asked = m->ctx, works = 0, fails = asked;
+    while (fails - works > 1) {
+        struct plan ignored;
+        struct err e;
+        err_clear(&e);
+        m->ctx = works + (fails - works) / 2;
+        int band = smaller(m->options.band ? m->options.band : m->tile, m->ctx);
+        *(plan_band(m, c, band, &ignored, &e) ? &works : &fails) = m->ctx;
+    }
+    m->ctx = asked;
+    return works;
+}
+
+/* The plan; where it does not fit, the refusal ends with the longest context that would. */
+static bool plan_or_advise(struct strata_model *m, const struct stream_config *c, struct err *e)
+{
+    struct err refusal;
+    err_clear(&refusal);
+    if (plan_rows(m, c, &refusal))
+        return true;
+    int ctx = refusal.code == ERR_MEMORY ? longest_context(m, c) : 0;
+    if (ctx)
+        return err_set(e, refusal.code, "%s, or --ctx %d at most in place of %d", refusal.text, ctx,
+                       m->ctx);
+    return err_set(e, refusal.code, "%s", refusal.text);
+}
+
 bool engine_plan(struct strata_model *m, struct err *e)
 {
     if (m->is_planned)
@@ -225,7 +236,7 @@ bool engine_plan(struct strata_model *m, struct err *e)
     struct stream_config c;
     if (!engine_stream_config(m, &c, e))
         return false;
-    m->is_planned = plan_rows(m, &c, e);
+    m->is_planned = plan_or_advise(m, &c, e);
     mem_free((void *)c.layer);
     m->most_rows = larger(m->band, m->window);
     m->tile = smaller(m->tile, m->most_rows);
