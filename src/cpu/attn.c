@@ -123,28 +123,93 @@ static const int32_t *positions_of(const struct attention_job *j, int t, int32_t
     return list;
 }
 
-/* Heads h0 .. h0 + n - 1 of row t; they read kv head `kv`. */
+/* What heads h0 .. h0 + n - 1 of row t work on; they read one kv head. */
+struct reading {
+    const char *k, *v;    /* its first row */
+    const int32_t *index; /* the rows to read, NULL: 0, 1, 2 ... */
+    int count;
+    float *scores; /* [n][ctx] */
+    size_t ctx;
+    float *values; /* a tile of values, then the chains of all heads */
+};
+
+/* Keys are taken in tiles that stay in the L1 cache while all heads read them, values in tiles of
+ * the L2 cache, gathered first: in place, rows 32 apart would crowd into a few sets of the cache.
+ * Which tile an element is in changes nothing in its sum. */
+#define KEY_TILE 32
+
+/* Heads of n that one kernel call takes from h on. */
+static int heads_at(int h, int n)
+{
+    return n - h < CPU_OPS_HEADS ? n - h : CPU_OPS_HEADS;
+}
+
+static void score_keys(const struct attention_job *j, const struct reading *r, const float *q,
+                       int n)
+{
+    const struct kv_cache *cache = j->cache;
+    size_t d = (size_t)cache->d_head, row = (size_t)cache->n_kv * d;
+    for (int i = 0; i < r->count; i += KEY_TILE) {
+        int tile = r->count - i < KEY_TILE ? r->count - i : KEY_TILE;
+        const char *k = r->index ? r->k : r->k + (size_t)i * row * kv_type_bytes(cache->type);
+        const int32_t *index = r->index ? r->index + i : NULL;
+        for (int h = 0; h < n; h += CPU_OPS_HEADS) {
+            j->c->ops.dot_rows[cache->type](q + (size_t)h * d, d, heads_at(h, n), k, row, index,
+                                            tile, cache->d_head, r->scores + (size_t)h * r->ctx + i,
+                                            r->ctx);
+        }
+    }
+}
+
+static void weigh_values(const struct attention_job *j, const struct reading *r, int n, float *out)
+{
+    const struct kv_cache *cache = j->cache;
+    const struct cpu_ops *ops = &j->c->ops;
+    size_t d = (size_t)cache->d_head, row = (size_t)cache->n_kv * d;
+    float *tile = r->values, *part = tile + CPU_VALUE_TILE * CPU_VALUE_COLUMNS;
+    for (int c = 0; c < cache->d_head; c += CPU_VALUE_COLUMNS) {
+        int left = cache->d_head - c;
+        int columns = left < CPU_VALUE_COLUMNS ? left : CPU_VALUE_COLUMNS;
+        for (int i = 0; i < r->count; i += CPU_VALUE_TILE) {
+            int rows = r->count - i < CPU_VALUE_TILE ? r->count - i : CPU_VALUE_TILE;
+            const char *v =
+                r->v + ((r->index ? 0 : (size_t)i * row) + (size_t)c) * kv_type_bytes(cache->type);
+            ops->gather_rows[cache->type](v, row, r->index ? r->index + i : NULL, rows, columns,
+                                          tile);
+            for (int h = 0; h < n; h += CPU_OPS_HEADS)
+                ops->weigh_tile(r->scores + (size_t)h * r->ctx + i, r->ctx, heads_at(h, n), tile,
+                                rows, columns, i == 0, part + (size_t)h * CPU_PART_FLOATS);
+        }
+        for (int h = 0; h < n; h += CPU_OPS_HEADS)
+            ops->sum_chains(part + (size_t)h * CPU_PART_FLOATS, heads_at(h, n), columns,
+                            out + (size_t)h * d + c, d);
+    }
+}
+
 static void attend(struct attention_job *j, int t, int kv, int h0, int n, int worker)
 {
     const struct cpu_ops *ops = &j->c->ops;
     const struct kv_cache *cache = j->cache;
-    size_t d = (size_t)cache->d_head, row = (size_t)cache->n_kv * d;
-    size_t skip = (size_t)kv * d * kv_type_bytes(cache->type), ctx = (size_t)j->c->limits.ctx;
+    size_t d = (size_t)cache->d_head, ctx = (size_t)j->c->limits.ctx;
+    size_t skip = (size_t)kv * d * kv_type_bytes(cache->type);
     float *scores = cpu_worker_area(j->c, worker);
-    int32_t *list = (int32_t *)(scores + CPU_OPS_HEADS * ctx);
-    int count = visible_tokens(j, t);
-    const int32_t *index = positions_of(j, t, list);
+    int32_t *list = (int32_t *)(scores + (size_t)j->c->scratch.attention_heads * ctx);
+    struct reading r = {.k = (const char *)cache->k + skip,
+                        .v = (const char *)cache->v + skip,
+                        .index = positions_of(j, t, list),
+                        .count = visible_tokens(j, t),
+                        .scores = scores,
+                        .ctx = ctx,
+                        .values = (float *)list + ctx};
     size_t at = ((size_t)t * (size_t)j->n_head + (size_t)h0) * d;
-    ops->dot_rows[cache->type](j->q + at, d, n, (const char *)cache->k + skip, row, index, count,
-                               cache->d_head, scores, ctx);
-    float sums[CPU_OPS_HEADS];
+    score_keys(j, &r, j->q + at, n);
+    float sums[CPU_ATTENTION_HEADS];
     for (int h = 0; h < n; h++) {
-        sums[h] = ops->softmax(scores + (size_t)h * ctx, count, sqrtf((float)cache->d_head));
+        sums[h] = ops->softmax(scores + (size_t)h * ctx, r.count, sqrtf((float)cache->d_head));
         if (!isfinite(sums[h]))
             cpu_first_bad(&j->bad, t);
     }
-    ops->weigh_rows[cache->type](scores, ctx, n, (const char *)cache->v + skip, row, index, count,
-                                 cache->d_head, j->out + at, d);
+    weigh_values(j, &r, n, j->out + at);
     for (int h = 0; h < n; h++)
         ops->divide(j->out + at + (size_t)h * d, sums[h], 1, cache->d_head);
 }
@@ -161,6 +226,11 @@ static void attention_part(void *ctx, size_t first, size_t end, int worker)
         int h0 = piece * j->together, left = group - h0;
         attend(j, t, kv, kv * group + h0, left < j->together ? left : j->together, worker);
     }
+}
+
+static int pieces_of(int heads, int together)
+{
+    return (heads + together - 1) / together;
 }
 
 void cpu_attention(struct backend *b, const float *q, const struct kv_cache *cache,
@@ -181,11 +251,10 @@ void cpu_attention(struct backend *b, const float *q, const struct kv_cache *cac
     }
     /* Heads share the reading of their keys, but not at the price of an idle thread. */
     int group = n_head / cache->n_kv;
-    if (rows * cache->n_kv * ((group + 3) / 4) < 2 * c->threads)
-        j.together = 2;
-    if (rows * cache->n_kv * ((group + 1) / 2) < c->threads)
-        j.together = 1;
-    j.pieces = (group + j.together - 1) / j.together;
+    j.together = group < c->scratch.attention_heads ? group : c->scratch.attention_heads;
+    while (j.together > 1 && rows * cache->n_kv * pieces_of(group, j.together) < 2 * c->threads)
+        j.together = j.together > CPU_OPS_HEADS ? j.together - CPU_OPS_HEADS : j.together / 2;
+    j.pieces = pieces_of(group, j.together);
     size_t items = (size_t)rows * (size_t)cache->n_kv * (size_t)j.pieces;
     cpu_split(c, items, tokens * n_head * (2 * cache->d_head + 16), attention_part, &j);
     if (j.bad != INT_MAX)

@@ -62,6 +62,9 @@ void cpu_split(struct cpu_backend *c, size_t items, double work, cpu_part_fn *fn
     pool_run(c->pool, do_part, &s, s.parts);
 }
 
+/* Up to here a worker attends with CPU_ATTENTION_HEADS at once: their scores are about 1 MiB. */
+#define ATTENTION_CTX 16384
+
 static void *take(char *base, size_t *used, size_t bytes)
 {
     size_t at = *used;
@@ -82,7 +85,11 @@ static size_t scratch_layout(const struct backend_limits *l, int threads, char *
     size_t used = 0, workers = (size_t)threads;
     s->entries = l->rows > ENTRIES_AT_LEAST ? l->rows : ENTRIES_AT_LEAST;
     size_t entries = (size_t)s->entries, embd = (size_t)l->embd, width = (size_t)l->expert_width;
-    s->worker_floats = largest((CPU_OPS_HEADS + 1) * (size_t)l->ctx, entries * EXPERT_COLUMNS);
+    s->attention_heads = l->ctx <= ATTENTION_CTX ? CPU_ATTENTION_HEADS : CPU_OPS_HEADS;
+    size_t heads = (size_t)s->attention_heads;
+    size_t attention =
+        (heads + 1) * (size_t)l->ctx + CPU_VALUE_TILE * CPU_VALUE_COLUMNS + heads * CPU_PART_FLOATS;
+    s->worker_floats = largest(attention, entries * EXPERT_COLUMNS);
     s->worker_floats = mem_round_up(s->worker_floats, 16);
     s->worker = take(base, &used, workers * s->worker_floats * sizeof(float));
     s->index_scores = take(base, &used, workers * (size_t)l->blocks * sizeof(float));

@@ -17,7 +17,7 @@
 
 #define CPU_CHAINS 32
 
-/* Most query heads that one call of dot_rows or weigh_rows takes. */
+/* Most query heads that one call of dot_rows, weigh_tile or sum_chains takes. */
 #define CPU_OPS_HEADS 4
 
 /* out[h * out_stride + i] = chains over d of q[h * q_stride ..] . row i of k, for h < n_q and
@@ -26,11 +26,13 @@ typedef void cpu_dot_rows_fn(const float *q, size_t q_stride, int n_q, const voi
                              size_t k_stride, const int32_t *index, int count, int d, float *out,
                              size_t out_stride);
 
-/* out[h * out_stride + c] = chains over i < count of w[h * w_stride + i] * (row i of v)[c] for
- * c < d. */
-typedef void cpu_weigh_rows_fn(const float *w, size_t w_stride, int n_q, const void *v,
-                               size_t v_stride, const int32_t *index, int count, int d, float *out,
-                               size_t out_stride);
+/* Values of a head that are weighed together. */
+#define CPU_VALUE_COLUMNS 64
+
+/* out[i * CPU_VALUE_COLUMNS + c] = (row i of v)[c] for c < columns <= CPU_VALUE_COLUMNS, and 0 up
+ * to the next multiple of 16. Rows as in dot_rows. */
+typedef void cpu_gather_rows_fn(const void *v, size_t v_stride, const int32_t *index, int count,
+                                int columns, float *out);
 
 struct cpu_ops {
     /* Plain values (ops_vector.c). One operation, one rounding, in the order written. */
@@ -55,7 +57,15 @@ struct cpu_ops {
      * finite exactly when an x was NaN or +inf or all were -inf. n >= 1. */
     float (*softmax)(float *x, int n, float divisor);
     cpu_dot_rows_fn *dot_rows[2]; /* by enum kv_type */
-    cpu_weigh_rows_fn *weigh_rows[2];
+    cpu_gather_rows_fn *gather_rows[2];
+    /* The weighted sum of values, a tile of rows after the other; all tiles but the last have a
+     * multiple of 32 rows. part [CPU_CHAINS][CPU_OPS_HEADS][CPU_VALUE_COLUMNS] are the chains of
+     * n_q heads, starting at 0 for the first tile: chain i mod 32 of head h takes
+     * fma(w[h * w_stride + i], v[i * CPU_VALUE_COLUMNS + c]), c < columns rounded up to 16. */
+    void (*weigh_tile)(const float *w, size_t w_stride, int n_q, const float *v, int count,
+                       int columns, bool first, float *part);
+    /* out[h * out_stride + c] = tree over the chains of part, for c < columns. */
+    void (*sum_chains)(const float *part, int n_q, int columns, float *out, size_t out_stride);
 
     /* Parts of layers (ops_net.c). */
     /* y[i] = (1/hc) * sum over s, in order, of sigmoid(gate[s * stride + i]) *
@@ -87,6 +97,12 @@ void cpu_ops_init(struct cpu_ops *ops, enum cpu_isa isa);
 void cpu_ops_set_vector_c(struct cpu_ops *ops);
 void cpu_ops_set_reduce_c(struct cpu_ops *ops);
 void cpu_ops_set_net_c(struct cpu_ops *ops);
+
+/* Where chain j of head h starts in `part`. */
+static inline size_t cpu_part_start(int j, int h)
+{
+    return ((size_t)j * CPU_OPS_HEADS + (size_t)h) * CPU_VALUE_COLUMNS;
+}
 
 /* The C dot over elements already summed into chains: the tree (for tails of SIMD kernels too). */
 static inline float cpu_chain_tree(float chain[CPU_CHAINS])

@@ -32,8 +32,8 @@ static void conv(const float *const *in, const float *kernel, size_t stride, int
     for (int c = 0; c < n; c++) {
         float chain[CPU_CHAINS] = {0};
         for (int j = 0; j < taps; j++)
-            chain[j % CPU_CHAINS] = fmaf(kernel[(size_t)j * stride + (size_t)c], in[j][c],
-                                         chain[j % CPU_CHAINS]);
+            chain[j % CPU_CHAINS] =
+                fmaf(kernel[(size_t)j * stride + (size_t)c], in[j][c], chain[j % CPU_CHAINS]);
         out[c] = fmath_silu(cpu_chain_tree(chain));
     }
 }

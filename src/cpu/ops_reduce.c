@@ -68,33 +68,55 @@ static void dot_rows_f16(const float *q, size_t q_stride, int n_q, const void *k
     }
 }
 
-static void weigh_rows_f32(const float *w, size_t w_stride, int n_q, const void *v, size_t v_stride,
-                           const int32_t *index, int count, int d, float *out, size_t out_stride)
+static int round_up_16(int n)
 {
-    for (int h = 0; h < n_q; h++) {
-        for (int c = 0; c < d; c++) {
-            float chain[CPU_CHAINS] = {0};
-            for (int i = 0; i < count; i++) {
-                const float *row = (const float *)v + row_start(index, i, v_stride);
-                chain[i % CPU_CHAINS] =
-                    fmaf(w[(size_t)h * w_stride + (size_t)i], row[c], chain[i % CPU_CHAINS]);
+    return (n + 15) / 16 * 16;
+}
+
+static void gather_rows_f32(const void *v, size_t v_stride, const int32_t *index, int count,
+                            int columns, float *out)
+{
+    for (int i = 0; i < count; i++, out += CPU_VALUE_COLUMNS) {
+        const float *row = (const float *)v + row_start(index, i, v_stride);
+        for (int c = 0; c < round_up_16(columns); c++)
+            out[c] = c < columns ? row[c] : 0;
+    }
+}
+
+static void gather_rows_f16(const void *v, size_t v_stride, const int32_t *index, int count,
+                            int columns, float *out)
+{
+    for (int i = 0; i < count; i++, out += CPU_VALUE_COLUMNS) {
+        const uint16_t *row = (const uint16_t *)v + row_start(index, i, v_stride);
+        for (int c = 0; c < round_up_16(columns); c++)
+            out[c] = c < columns ? half_to_f32(row[c]) : 0;
+    }
+}
+
+static void weigh_tile(const float *w, size_t w_stride, int n_q, const float *v, int count,
+                       int columns, bool first, float *part)
+{
+    for (int j = 0; j < CPU_CHAINS; j++) {
+        for (int h = 0; h < n_q; h++) {
+            float *sum = part + cpu_part_start(j, h);
+            for (int c = 0; c < round_up_16(columns); c++) {
+                float chain = first ? 0 : sum[c];
+                for (int i = j; i < count; i += CPU_CHAINS)
+                    chain = fmaf(w[(size_t)h * w_stride + (size_t)i],
+                                 v[(size_t)i * CPU_VALUE_COLUMNS + (size_t)c], chain);
+                sum[c] = chain;
             }
-            out[(size_t)h * out_stride + (size_t)c] = cpu_chain_tree(chain);
         }
     }
 }
 
-static void weigh_rows_f16(const float *w, size_t w_stride, int n_q, const void *v, size_t v_stride,
-                           const int32_t *index, int count, int d, float *out, size_t out_stride)
+static void sum_chains(const float *part, int n_q, int columns, float *out, size_t out_stride)
 {
     for (int h = 0; h < n_q; h++) {
-        for (int c = 0; c < d; c++) {
-            float chain[CPU_CHAINS] = {0};
-            for (int i = 0; i < count; i++) {
-                const uint16_t *row = (const uint16_t *)v + row_start(index, i, v_stride);
-                chain[i % CPU_CHAINS] = fmaf(w[(size_t)h * w_stride + (size_t)i],
-                                             half_to_f32(row[c]), chain[i % CPU_CHAINS]);
-            }
+        for (int c = 0; c < columns; c++) {
+            float chain[CPU_CHAINS];
+            for (int j = 0; j < CPU_CHAINS; j++)
+                chain[j] = part[cpu_part_start(j, h) + (size_t)c];
             out[(size_t)h * out_stride + (size_t)c] = cpu_chain_tree(chain);
         }
     }
@@ -107,6 +129,8 @@ void cpu_ops_set_reduce_c(struct cpu_ops *ops)
     ops->softmax = softmax;
     ops->dot_rows[KV_F32] = dot_rows_f32;
     ops->dot_rows[KV_F16] = dot_rows_f16;
-    ops->weigh_rows[KV_F32] = weigh_rows_f32;
-    ops->weigh_rows[KV_F16] = weigh_rows_f16;
+    ops->gather_rows[KV_F32] = gather_rows_f32;
+    ops->gather_rows[KV_F16] = gather_rows_f16;
+    ops->weigh_tile = weigh_tile;
+    ops->sum_chains = sum_chains;
 }

@@ -16,6 +16,13 @@
 /* Output columns of a down product that a worker keeps at once, for all entries of a batch. */
 #define EXPERT_COLUMNS 64
 
+/* Most query heads of one kv head that a worker attends with at once. */
+#define CPU_ATTENTION_HEADS 16
+
+/* Rows of values that are gathered together, and the floats of the chains of one head. */
+#define CPU_VALUE_TILE 1024
+#define CPU_PART_FLOATS (CPU_CHAINS * CPU_VALUE_COLUMNS)
+
 /* A part of an expert job that is in a batch (experts.c). */
 struct expert_task {
     const struct expert_job *job;
@@ -26,10 +33,13 @@ struct expert_task {
 
 /* Scratch, all in one block. Laid out by scratch_layout in backend.c. */
 struct cpu_scratch {
-    /* One area a worker, used by one operation at a time: attention's scores [CPU_OPS_HEADS][ctx]
-     * and list of positions [ctx], or the tile of a down product [entries][EXPERT_COLUMNS]. */
+    /* One area a worker, used by one operation at a time: attention's scores
+     * [attention_heads][ctx], list of positions [ctx], tile of values [CPU_VALUE_TILE]
+     * [CPU_VALUE_COLUMNS] and chains [attention_heads][CPU_PART_FLOATS]; or the tile of a down
+     * product [entries][EXPERT_COLUMNS]. */
     float *worker;
     size_t worker_floats;
+    int attention_heads; /* query heads that one worker may attend with at once */
 
     float *index_scores; /* [threads][blocks] */
 

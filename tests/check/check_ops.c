@@ -276,26 +276,20 @@ static const int32_t *row_list(struct trial *t, int32_t *list, int count, bool l
 static const int counts[] = {1, 2, 3, 4, 5, 7, 31, 32, 33, 65, 100};
 #define COUNTS (int)(sizeof counts / sizeof *counts)
 
-static void try_cached_rows(struct trial *t, enum kv_type type, bool weigh)
+static void try_dot_rows(struct trial *t, enum kv_type type)
 {
     int32_t list[128];
     size_t n = (size_t)t->n;
     int count = counts[check_below(t->c, COUNTS)];
     for (int heads = 1; n <= 256 && heads <= CPU_OPS_HEADS; heads++) {
-        size_t stride = n + check_below(t->c, 3);
+        size_t stride = n + check_below(t->c, 3), out = (size_t)count + 1;
         const void *rows = cache_rows(t, type, (size_t)(count - 1) * stride + n);
         const int32_t *index = row_list(t, list, count, heads % 2);
-        size_t in = weigh ? (size_t)count + 2 : n, out = weigh ? n + 1 : (size_t)count + 1;
-        float *q = plain_input(t, (size_t)heads * in);
-        open_out(t, ((size_t)heads * out) * sizeof(float)); /* what lies between rows must stay */
-        for (int w = 0; w < BOTH; w++) {
-            if (weigh)
-                tables[w].weigh_rows[type](q, in, heads, rows, stride, index, count, t->n,
-                                           floats(t, w), out);
-            else
-                tables[w].dot_rows[type](q, in, heads, rows, stride, index, count, t->n,
-                                         floats(t, w), out);
-        }
+        float *q = plain_input(t, (size_t)heads * n);
+        open_out(t, (size_t)heads * out * sizeof(float)); /* what lies between rows must stay */
+        for (int w = 0; w < BOTH; w++)
+            tables[w].dot_rows[type](q, n, heads, rows, stride, index, count, t->n, floats(t, w),
+                                     out);
         close_floats(t, 1000 * heads + count);
         free(q);
     }
@@ -303,22 +297,69 @@ static void try_cached_rows(struct trial *t, enum kv_type type, bool weigh)
 
 static void try_dot_rows_f32(struct trial *t)
 {
-    try_cached_rows(t, KV_F32, false);
+    try_dot_rows(t, KV_F32);
 }
 
 static void try_dot_rows_f16(struct trial *t)
 {
-    try_cached_rows(t, KV_F16, false);
+    try_dot_rows(t, KV_F16);
 }
 
-static void try_weigh_rows_f32(struct trial *t)
+static void try_gather_rows(struct trial *t, enum kv_type type)
 {
-    try_cached_rows(t, KV_F32, true);
+    int32_t list[128];
+    size_t n = (size_t)t->n;
+    if (n > CPU_VALUE_COLUMNS)
+        return;
+    int count = counts[check_below(t->c, COUNTS)];
+    for (int listed = 0; listed < 2; listed++) {
+        size_t stride = n + check_below(t->c, 3);
+        const void *rows = cache_rows(t, type, (size_t)(count - 1) * stride + n);
+        const int32_t *index = row_list(t, list, count, listed);
+        open_out(t, (size_t)count * CPU_VALUE_COLUMNS * sizeof(float));
+        for (int w = 0; w < BOTH; w++)
+            tables[w].gather_rows[type](rows, stride, index, count, t->n, floats(t, w));
+        close_floats(t, 2 * count + listed);
+    }
 }
 
-static void try_weigh_rows_f16(struct trial *t)
+static void try_gather_rows_f32(struct trial *t)
 {
-    try_cached_rows(t, KV_F16, true);
+    try_gather_rows(t, KV_F32);
+}
+
+static void try_gather_rows_f16(struct trial *t)
+{
+    try_gather_rows(t, KV_F16);
+}
+
+#define PART_FLOATS (CPU_CHAINS * CPU_OPS_HEADS * CPU_VALUE_COLUMNS)
+
+static void try_weigh_tile(struct trial *t)
+{
+    int count = counts[check_below(t->c, COUNTS)];
+    for (int heads = 1; t->n <= CPU_VALUE_COLUMNS && heads <= CPU_OPS_HEADS; heads++) {
+        size_t stride = (size_t)count + 2;
+        const float *v = input(t, 1, (size_t)count * CPU_VALUE_COLUMNS);
+        float *weights = plain_input(t, (size_t)heads * stride);
+        open_out(t, PART_FLOATS * sizeof(float));
+        for (int w = 0; w < BOTH; w++)
+            tables[w].weigh_tile(weights, stride, heads, v, count, t->n, heads % 2, floats(t, w));
+        close_floats(t, 1000 * heads + count);
+        free(weights);
+    }
+}
+
+static void try_sum_chains(struct trial *t)
+{
+    for (int heads = 1; t->n <= CPU_VALUE_COLUMNS && heads <= CPU_OPS_HEADS; heads++) {
+        const float *part = input(t, 0, PART_FLOATS);
+        size_t stride = (size_t)t->n + 1;
+        open_out(t, (size_t)heads * stride * sizeof(float));
+        for (int w = 0; w < BOTH; w++)
+            tables[w].sum_chains(part, heads, t->n, floats(t, w), stride);
+        close_floats(t, heads);
+    }
 }
 
 /* --- parts of layers --- */
@@ -447,8 +488,10 @@ static const struct {
     {"softmax", try_softmax},
     {"dot_rows f16", try_dot_rows_f16},
     {"dot_rows f32", try_dot_rows_f32},
-    {"weigh_rows f16", try_weigh_rows_f16},
-    {"weigh_rows f32", try_weigh_rows_f32},
+    {"gather_rows f16", try_gather_rows_f16},
+    {"gather_rows f32", try_gather_rows_f32},
+    {"weigh_tile", try_weigh_tile},
+    {"sum_chains", try_sum_chains},
     {"hc_mix", try_hc_mix},
     {"spread_taps", try_spread_taps},
     {"conv", try_conv},
@@ -507,9 +550,19 @@ static void bench_dot_rows(struct bench *b)
     b->ops->dot_rows[KV_F16](b->x, 256, 4, b->cache, 512, NULL, TOKENS, 256, b->out, TOKENS);
 }
 
-static void bench_weigh_rows(struct bench *b)
+static void bench_gather_rows(struct bench *b)
 {
-    b->ops->weigh_rows[KV_F16](b->x, TOKENS, 4, b->cache, 512, NULL, TOKENS, 256, b->out, 256);
+    b->ops->gather_rows[KV_F16](b->cache, 512, NULL, 1024, 64, b->z);
+}
+
+static void bench_weigh_tile(struct bench *b)
+{
+    b->ops->weigh_tile(b->x, 1024, 4, b->z, 1024, 64, false, b->out);
+}
+
+static void bench_sum_chains(struct bench *b)
+{
+    b->ops->sum_chains(b->z, 4, 64, b->out, 64);
 }
 
 static void bench_hc_mix(struct bench *b)
@@ -556,7 +609,9 @@ static const struct {
     {"norm", bench_norm, 2560},
     {"softmax", bench_softmax, TOKENS},
     {"dot_rows f16", bench_dot_rows, 4.0 * TOKENS * 256},
-    {"weigh_rows f16", bench_weigh_rows, 4.0 * TOKENS * 256},
+    {"gather_rows f16", bench_gather_rows, 1024 * 64},
+    {"weigh_tile", bench_weigh_tile, 4 * 1024 * 64},
+    {"sum_chains", bench_sum_chains, 4 * 64},
     {"hc_mix", bench_hc_mix, 4 * 2560},
     {"add_scaled", bench_hc_write, 2560},
     {"conv", bench_conv, 256},
@@ -580,7 +635,7 @@ static void repeat_kernel(void *context)
 
 static void bench(struct check *c, enum cpu_isa isa)
 {
-    enum { VALUES = 4 * TOKENS + 16 * 2560 };
+    enum { VALUES = 32 * 2560 }; /* of each array, enough for every kernel */
     struct bench b = {.ops = &tables[SIMD]};
     cpu_ops_init(&tables[SIMD], isa);
     float *values = calloc(4 * VALUES, sizeof *values);

@@ -55,11 +55,11 @@ static void conv(const float *const *in, const float *kernel, size_t stride, int
             chain[j % 32] = _mm256_fmadd_ps(load_8(kernel + (size_t)j * stride + c, left),
                                             load_8(in[j] + c, left),
                                             j < 32 ? _mm256_setzero_ps() : chain[j % 32]);
-        for (int half = 16; half; half /= 2) { /* chains that no tap uses would add zero */
-            for (int i = 0; i + half < used; i++)
+        for (int i = 0; i < used && i < 16; i++) /* unused chains add zero: it turns -0 into 0 */
+            chain[i] = _mm256_add_ps(chain[i], i + 16 < used ? chain[i + 16] : _mm256_setzero_ps());
+        for (int half = 8; half; half /= 2)
+            for (int i = 0; i < half && i + half < used; i++)
                 chain[i] = _mm256_add_ps(chain[i], chain[i + half]);
-            used = used < half ? used : half;
-        }
         store_8(out + c, silu_8(chain[0]), left);
     }
 }

@@ -28,14 +28,14 @@ static void conv(const float *const *in, const float *kernel, size_t stride, int
         __m512 chain[32];
         int used = taps < 32 ? taps : 32;
         for (int j = 0; j < taps; j++)
-            chain[j % 32] = _mm512_fmadd_ps(load_16(kernel + (size_t)j * stride + c, m),
-                                            load_16(in[j] + c, m),
-                                            j < 32 ? _mm512_setzero_ps() : chain[j % 32]);
-        for (int half = 16; half; half /= 2) { /* chains that no tap uses would add zero */
-            for (int i = 0; i + half < used; i++)
+            chain[j % 32] =
+                _mm512_fmadd_ps(load_16(kernel + (size_t)j * stride + c, m), load_16(in[j] + c, m),
+                                j < 32 ? _mm512_setzero_ps() : chain[j % 32]);
+        for (int i = 0; i < used && i < 16; i++) /* unused chains add zero: it turns -0 into 0 */
+            chain[i] = _mm512_add_ps(chain[i], i + 16 < used ? chain[i + 16] : _mm512_setzero_ps());
+        for (int half = 8; half; half /= 2)
+            for (int i = 0; i < half && i + half < used; i++)
                 chain[i] = _mm512_add_ps(chain[i], chain[i + half]);
-            used = used < half ? used : half;
-        }
         _mm512_mask_storeu_ps(out + c, m, silu_16(chain[0]));
     }
 }

@@ -128,79 +128,91 @@ static void dot_rows_f16(const float *q, size_t q_stride, int n_q, const void *k
     dot_rows(q, q_stride, n_q, k, true, k_stride, index, count, d, out, out_stride);
 }
 
-/* Columns that are summed at a time: two registers for each of up to four heads. */
-#define COLUMNS 16
-
-/* Chain by chain, so that the sums stay in registers: rows j, j + 32, ... for chain j, which is
- * stored; then the tree over the stored chains. n_q is a constant where this is inlined. */
-INLINE void weigh_columns(const float *w, size_t w_stride, int n_q, const void *v, bool half,
-                          size_t v_stride, const int32_t *index, int count, int c0, int d,
-                          float *out, size_t out_stride)
+INLINE void gather_rows(const void *v, bool half, size_t v_stride, const int32_t *index, int count,
+                        int columns, float *out)
 {
-    float part[CPU_CHAINS][CPU_OPS_HEADS][COLUMNS];
-    int left[2] = {d - c0, d - c0 - 8};
+    for (int i = 0; i < count; i++, out += CPU_VALUE_COLUMNS) {
+        const void *row = row_at(v, half, v_stride, index, i);
+        for (int c = 0; c < columns; c += 16) {
+            _mm256_storeu_ps(out + c, load_row(row, half, c, columns - c));
+            _mm256_storeu_ps(out + c + 8, load_row(row, half, c + 8, columns - c - 8));
+        }
+    }
+}
+
+static void gather_rows_f32(const void *v, size_t v_stride, const int32_t *index, int count,
+                            int columns, float *out)
+{
+    gather_rows(v, false, v_stride, index, count, columns, out);
+}
+
+static void gather_rows_f16(const void *v, size_t v_stride, const int32_t *index, int count,
+                            int columns, float *out)
+{
+    gather_rows(v, true, v_stride, index, count, columns, out);
+}
+
+/* 16 columns from c on, chain by chain, so that the sums stay in registers. n_q is a constant where
+ * this is inlined. */
+INLINE void weigh_columns(const float *w, size_t w_stride, int n_q, const float *v, int count,
+                          int c, bool first, float *part)
+{
     for (int j = 0; j < CPU_CHAINS; j++) {
         __m256 sum[CPU_OPS_HEADS][2];
         for (int h = 0; h < n_q; h++)
-            sum[h][0] = sum[h][1] = _mm256_setzero_ps();
+            for (int r = 0; r < 2; r++)
+                sum[h][r] = first ? _mm256_setzero_ps()
+                                  : _mm256_loadu_ps(part + cpu_part_start(j, h) + c + 8 * r);
         for (int i = j; i < count; i += CPU_CHAINS) {
-            const void *row = row_at(v, half, v_stride, index, i);
-            __m256 first = load_row(row, half, c0, left[0]),
-                   second = load_row(row, half, c0 + 8, left[1]);
+            const float *row = v + (size_t)i * CPU_VALUE_COLUMNS + c;
+            __m256 low = _mm256_loadu_ps(row), high = _mm256_loadu_ps(row + 8);
             for (int h = 0; h < n_q; h++) {
                 __m256 weight = _mm256_set1_ps(w[(size_t)h * w_stride + (size_t)i]);
-                sum[h][0] = _mm256_fmadd_ps(weight, first, sum[h][0]);
-                sum[h][1] = _mm256_fmadd_ps(weight, second, sum[h][1]);
+                sum[h][0] = _mm256_fmadd_ps(weight, low, sum[h][0]);
+                sum[h][1] = _mm256_fmadd_ps(weight, high, sum[h][1]);
             }
         }
         for (int h = 0; h < n_q; h++)
             for (int r = 0; r < 2; r++)
-                _mm256_storeu_ps(&part[j][h][8 * r], sum[h][r]);
-    }
-    for (int h = 0; h < n_q; h++) {
-        for (int step = CPU_CHAINS / 2; step > 0; step /= 2)
-            for (int j = 0; j < step; j++)
-                for (int c = 0; c < COLUMNS; c += 8)
-                    _mm256_storeu_ps(&part[j][h][c],
-                                     _mm256_add_ps(_mm256_loadu_ps(&part[j][h][c]),
-                                                   _mm256_loadu_ps(&part[j + step][h][c])));
-        for (int r = 0; r < 2; r++)
-            store_8(out + (size_t)h * out_stride + c0 + 8 * r, _mm256_loadu_ps(&part[0][h][8 * r]),
-                    left[r]);
+                _mm256_storeu_ps(part + cpu_part_start(j, h) + c + 8 * r, sum[h][r]);
     }
 }
 
-INLINE void weigh_rows(const float *w, size_t w_stride, int n_q, const void *v, bool half,
-                       size_t v_stride, const int32_t *index, int count, int d, float *out,
-                       size_t out_stride)
+static void weigh_tile(const float *w, size_t w_stride, int n_q, const float *v, int count,
+                       int columns, bool first, float *part)
 {
-    for (int c = 0; c < d; c += COLUMNS) {
+    for (int c = 0; c < columns; c += 16) {
         switch (n_q) {
         case 1:
-            weigh_columns(w, w_stride, 1, v, half, v_stride, index, count, c, d, out, out_stride);
+            weigh_columns(w, w_stride, 1, v, count, c, first, part);
             break;
         case 2:
-            weigh_columns(w, w_stride, 2, v, half, v_stride, index, count, c, d, out, out_stride);
+            weigh_columns(w, w_stride, 2, v, count, c, first, part);
             break;
         case 3:
-            weigh_columns(w, w_stride, 3, v, half, v_stride, index, count, c, d, out, out_stride);
+            weigh_columns(w, w_stride, 3, v, count, c, first, part);
             break;
         default:
-            weigh_columns(w, w_stride, 4, v, half, v_stride, index, count, c, d, out, out_stride);
+            weigh_columns(w, w_stride, 4, v, count, c, first, part);
         }
     }
 }
 
-static void weigh_rows_f32(const float *w, size_t w_stride, int n_q, const void *v, size_t v_stride,
-                           const int32_t *index, int count, int d, float *out, size_t out_stride)
+static void sum_chains(const float *part, int n_q, int columns, float *out, size_t out_stride)
 {
-    weigh_rows(w, w_stride, n_q, v, false, v_stride, index, count, d, out, out_stride);
-}
-
-static void weigh_rows_f16(const float *w, size_t w_stride, int n_q, const void *v, size_t v_stride,
-                           const int32_t *index, int count, int d, float *out, size_t out_stride)
-{
-    weigh_rows(w, w_stride, n_q, v, true, v_stride, index, count, d, out, out_stride);
+    for (int h = 0; h < n_q; h++) {
+        for (int c = 0; c < columns; c += 8) {
+            __m256 s[CPU_CHAINS / 2];
+            for (int j = 0; j < CPU_CHAINS / 2; j++)
+                s[j] = _mm256_add_ps(
+                    _mm256_loadu_ps(part + cpu_part_start(j, h) + c),
+                    _mm256_loadu_ps(part + cpu_part_start(j + CPU_CHAINS / 2, h) + c));
+            for (int step = CPU_CHAINS / 4; step > 0; step /= 2)
+                for (int j = 0; j < step; j++)
+                    s[j] = _mm256_add_ps(s[j], s[j + step]);
+            store_8(out + (size_t)h * out_stride + c, s[0], columns - c);
+        }
+    }
 }
 
 void cpu_ops_set_reduce_avx2(struct cpu_ops *ops)
@@ -210,6 +222,8 @@ void cpu_ops_set_reduce_avx2(struct cpu_ops *ops)
     ops->softmax = softmax;
     ops->dot_rows[KV_F32] = dot_rows_f32;
     ops->dot_rows[KV_F16] = dot_rows_f16;
-    ops->weigh_rows[KV_F32] = weigh_rows_f32;
-    ops->weigh_rows[KV_F16] = weigh_rows_f16;
+    ops->gather_rows[KV_F32] = gather_rows_f32;
+    ops->gather_rows[KV_F16] = gather_rows_f16;
+    ops->weigh_tile = weigh_tile;
+    ops->sum_chains = sum_chains;
 }

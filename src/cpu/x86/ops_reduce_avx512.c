@@ -175,96 +175,102 @@ static void dot_rows_f16(const float *q, size_t q_stride, int n_q, const void *k
     dot_rows(q, q_stride, n_q, k, true, k_stride, index, count, d, out, out_stride);
 }
 
-/* Columns that are summed at a time: four registers for each of up to four heads. */
-#define COLUMNS 64
-
-/* Chain by chain, so that the sums stay in registers: rows j, j + 32, ... for chain j, which is
- * stored; then the tree over the stored chains. n_q is a constant where this is inlined; `whole`:
- * there are 64 columns from c0 on. */
-INLINE void weigh_columns(const float *w, size_t w_stride, int n_q, const void *v, bool half,
-                          size_t v_stride, const int32_t *index, int count, int c0, bool whole,
-                          int d, float *out, size_t out_stride)
+INLINE void gather_rows(const void *v, bool half, size_t v_stride, const int32_t *index, int count,
+                        int columns, float *out)
 {
-    float part[CPU_CHAINS][CPU_OPS_HEADS][COLUMNS];
-    __mmask16 m[4];
-    for (int r = 0; r < 4; r++)
-        m[r] = lanes_16(d - c0 - 16 * r);
+    for (int i = 0; i < count; i++, out += CPU_VALUE_COLUMNS) {
+        const void *row = row_at(v, half, v_stride, index, i);
+        int c = 0;
+        for (; c + 16 <= columns; c += 16)
+            _mm512_storeu_ps(out + c, load_row(row, half, c, true, ALL_16));
+        if (c < columns)
+            _mm512_storeu_ps(out + c, load_row(row, half, c, false, lanes_16(columns - c)));
+    }
+}
+
+static void gather_rows_f32(const void *v, size_t v_stride, const int32_t *index, int count,
+                            int columns, float *out)
+{
+    gather_rows(v, false, v_stride, index, count, columns, out);
+}
+
+static void gather_rows_f16(const void *v, size_t v_stride, const int32_t *index, int count,
+                            int columns, float *out)
+{
+    gather_rows(v, true, v_stride, index, count, columns, out);
+}
+
+/* Chain by chain, so that the sums stay in registers. n_q heads and 16 * n_r columns from c on,
+ * both constants where this is inlined. */
+INLINE void weigh_columns(const float *w, size_t w_stride, int n_q, const float *v, int count,
+                          int c, int n_r, bool first, float *part)
+{
     for (int j = 0; j < CPU_CHAINS; j++) {
         __m512 sum[CPU_OPS_HEADS][4];
         for (int h = 0; h < n_q; h++)
-            for (int r = 0; r < 4; r++)
-                sum[h][r] = _mm512_setzero_ps();
+            for (int r = 0; r < n_r; r++)
+                sum[h][r] = first ? _mm512_setzero_ps()
+                                  : _mm512_loadu_ps(part + cpu_part_start(j, h) + c + 16 * r);
         for (int i = j; i < count; i += CPU_CHAINS) {
-            const void *row = row_at(v, half, v_stride, index, i);
             __m512 value[4];
-            for (int r = 0; r < 4; r++)
-                value[r] = load_row(row, half, c0 + 16 * r, whole, m[r]);
+            for (int r = 0; r < n_r; r++)
+                value[r] = _mm512_loadu_ps(v + (size_t)i * CPU_VALUE_COLUMNS + c + 16 * r);
             for (int h = 0; h < n_q; h++) {
                 __m512 weight = _mm512_set1_ps(w[(size_t)h * w_stride + (size_t)i]);
-                for (int r = 0; r < 4; r++)
+                for (int r = 0; r < n_r; r++)
                     sum[h][r] = _mm512_fmadd_ps(weight, value[r], sum[h][r]);
             }
         }
         for (int h = 0; h < n_q; h++)
-            for (int r = 0; r < 4; r++)
-                _mm512_storeu_ps(&part[j][h][16 * r], sum[h][r]);
-    }
-    for (int h = 0; h < n_q; h++) {
-        for (int r = 0; r < 4; r++) {
-            __m512 s[CPU_CHAINS / 2];
-            for (int j = 0; j < CPU_CHAINS / 2; j++)
-                s[j] = _mm512_add_ps(_mm512_loadu_ps(&part[j][h][16 * r]),
-                                     _mm512_loadu_ps(&part[j + CPU_CHAINS / 2][h][16 * r]));
-            for (int step = CPU_CHAINS / 4; step > 0; step /= 2)
-                for (int j = 0; j < step; j++)
-                    s[j] = _mm512_add_ps(s[j], s[j + step]);
-            _mm512_mask_storeu_ps(out + (size_t)h * out_stride + c0 + 16 * r, m[r], s[0]);
-        }
+            for (int r = 0; r < n_r; r++)
+                _mm512_storeu_ps(part + cpu_part_start(j, h) + c + 16 * r, sum[h][r]);
     }
 }
 
-INLINE void weigh_heads(const float *w, size_t w_stride, int n_q, const void *v, bool half,
-                        size_t v_stride, const int32_t *index, int count, int d, float *out,
-                        size_t out_stride)
+INLINE void weigh_heads(const float *w, size_t w_stride, int n_q, const float *v, int count,
+                        int columns, bool first, float *part)
 {
-    int c = 0;
-    for (; c + COLUMNS <= d; c += COLUMNS)
-        weigh_columns(w, w_stride, n_q, v, half, v_stride, index, count, c, true, d, out,
-                      out_stride);
-    if (c < d)
-        weigh_columns(w, w_stride, n_q, v, half, v_stride, index, count, c, false, d, out,
-                      out_stride);
+    if (columns == CPU_VALUE_COLUMNS) {
+        weigh_columns(w, w_stride, n_q, v, count, 0, 4, first, part);
+        return;
+    }
+    for (int c = 0; c < columns; c += 16)
+        weigh_columns(w, w_stride, n_q, v, count, c, 1, first, part);
 }
 
-INLINE void weigh_rows(const float *w, size_t w_stride, int n_q, const void *v, bool half,
-                       size_t v_stride, const int32_t *index, int count, int d, float *out,
-                       size_t out_stride)
+static void weigh_tile(const float *w, size_t w_stride, int n_q, const float *v, int count,
+                       int columns, bool first, float *part)
 {
     switch (n_q) {
     case 1:
-        weigh_heads(w, w_stride, 1, v, half, v_stride, index, count, d, out, out_stride);
+        weigh_heads(w, w_stride, 1, v, count, columns, first, part);
         break;
     case 2:
-        weigh_heads(w, w_stride, 2, v, half, v_stride, index, count, d, out, out_stride);
+        weigh_heads(w, w_stride, 2, v, count, columns, first, part);
         break;
     case 3:
-        weigh_heads(w, w_stride, 3, v, half, v_stride, index, count, d, out, out_stride);
+        weigh_heads(w, w_stride, 3, v, count, columns, first, part);
         break;
     default:
-        weigh_heads(w, w_stride, 4, v, half, v_stride, index, count, d, out, out_stride);
+        weigh_heads(w, w_stride, 4, v, count, columns, first, part);
     }
 }
 
-static void weigh_rows_f32(const float *w, size_t w_stride, int n_q, const void *v, size_t v_stride,
-                           const int32_t *index, int count, int d, float *out, size_t out_stride)
+static void sum_chains(const float *part, int n_q, int columns, float *out, size_t out_stride)
 {
-    weigh_rows(w, w_stride, n_q, v, false, v_stride, index, count, d, out, out_stride);
-}
-
-static void weigh_rows_f16(const float *w, size_t w_stride, int n_q, const void *v, size_t v_stride,
-                           const int32_t *index, int count, int d, float *out, size_t out_stride)
-{
-    weigh_rows(w, w_stride, n_q, v, true, v_stride, index, count, d, out, out_stride);
+    for (int h = 0; h < n_q; h++) {
+        for (int c = 0; c < columns; c += 16) {
+            __m512 s[CPU_CHAINS / 2];
+            for (int j = 0; j < CPU_CHAINS / 2; j++)
+                s[j] = _mm512_add_ps(
+                    _mm512_loadu_ps(part + cpu_part_start(j, h) + c),
+                    _mm512_loadu_ps(part + cpu_part_start(j + CPU_CHAINS / 2, h) + c));
+            for (int step = CPU_CHAINS / 4; step > 0; step /= 2)
+                for (int j = 0; j < step; j++)
+                    s[j] = _mm512_add_ps(s[j], s[j + step]);
+            _mm512_mask_storeu_ps(out + (size_t)h * out_stride + c, lanes_16(columns - c), s[0]);
+        }
+    }
 }
 
 void cpu_ops_set_reduce_avx512(struct cpu_ops *ops)
@@ -274,6 +280,8 @@ void cpu_ops_set_reduce_avx512(struct cpu_ops *ops)
     ops->softmax = softmax;
     ops->dot_rows[KV_F32] = dot_rows_f32;
     ops->dot_rows[KV_F16] = dot_rows_f16;
-    ops->weigh_rows[KV_F32] = weigh_rows_f32;
-    ops->weigh_rows[KV_F16] = weigh_rows_f16;
+    ops->gather_rows[KV_F32] = gather_rows_f32;
+    ops->gather_rows[KV_F16] = gather_rows_f16;
+    ops->weigh_tile = weigh_tile;
+    ops->sum_chains = sum_chains;
 }
