@@ -2,7 +2,8 @@
 /* A paste. Terminals put ESC [200~ and ESC [201~ around what is pasted when they are asked to
  * (bracketed paste); between them line breaks and tabs become the symbols U+2424 and U+2409, which the
  * line editor shows and edits like any character, and which become line breaks and tabs again when
- * the line is done. */
+ * the line is done. A long paste (redrawing it would take the editor seconds) is set aside, and a mark
+ * stands for it in the line: [paste 1: 600 lines]. */
 #include "cli/terminal.h"
 
 #include <errno.h>
@@ -21,11 +22,19 @@
 #define SYMBOL_BREAK L'\u2424'
 #define SYMBOL_TAB L'\u2409'
 #define HISTORY_LINES 500
+/* Characters of a paste that are shown. */
+#define PASTE_SHOWN 1000
 /* How long the rest of a key's sequence may take after its ESC. */
 #define SEQUENCE_MS 50
 
 static const char paste_on[] = "\033[?2004h", paste_off[] = "\033[?2004l";
 static const char paste_begin[] = "[200~", paste_end[] = "\033[201~";
+
+/* A long paste: the text, and what stands for it in the line and in the history. */
+struct paste {
+    struct json_out text;
+    char mark[48];
+};
 
 struct terminal {
     bool is_person;
@@ -43,6 +52,8 @@ struct terminal {
     const wchar_t *prompt;
     wchar_t *pending;        /* characters that were read before their time, or pasted */
     size_t pending_at, pending_n, pending_room;
+    struct paste *pastes;
+    size_t n_pastes;
     bool cancelled, was_empty; /* Ctrl-C came; nothing was written then */
 };
 
@@ -152,6 +163,58 @@ static bool push_pasted(struct terminal *t, wchar_t c)
     return c < 0x20 || c == 0x7f || push(t, c);
 }
 
+static void put_wide(struct json_out *out, const wchar_t *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char bytes[4];
+        uint32_t code = text[i] == SYMBOL_BREAK ? '\n' : text[i] == SYMBOL_TAB ? '\t' : (uint32_t)text[i];
+        bool is_scalar = code <= 0x10ffff && !(code >= 0xd800 && code < 0xe000);
+        json_put(out, bytes, utf8_encode(is_scalar ? code : 0xfffd, bytes));
+    }
+}
+
+/* Sets a long paste in `pending` aside and puts its mark there. */
+static bool set_aside(struct terminal *t)
+{
+    struct paste *grown = mem_grow(t->pastes, (t->n_pastes + 1) * sizeof *grown, "a paste", NULL);
+    if (!grown)
+        return false;
+    t->pastes = grown;
+    struct paste *p = &t->pastes[t->n_pastes++];
+    *p = (struct paste){0};
+    size_t lines = 1;
+    for (size_t i = 0; i < t->pending_n; i++)
+        lines += t->pending[i] == SYMBOL_BREAK;
+    put_wide(&p->text, t->pending, t->pending_n);
+    snprintf(p->mark, sizeof p->mark, "[paste %zu: %zu line%s]", t->n_pastes, lines, lines == 1 ? "" : "s");
+    t->pending_n = 0;
+    for (const char *at = p->mark; *at; at++)
+        push(t, *at);
+    return !p->text.failed;
+}
+
+/* Puts pastes that were set aside where their marks stand in the message, from `from` on. */
+static void put_back(struct terminal *t, size_t from)
+{
+    if (!t->n_pastes || t->message.bytes == from)
+        return;
+    struct json_out whole = {0};
+    json_put(&whole, t->message.text, from);
+    for (const char *at = t->message.text + from; *at;) {
+        size_t i = 0;
+        while (i < t->n_pastes && strncmp(at, t->pastes[i].mark, strlen(t->pastes[i].mark)) != 0)
+            i++;
+        if (i < t->n_pastes) {
+            json_put(&whole, t->pastes[i].text.text, t->pastes[i].text.bytes);
+            at += strlen(t->pastes[i].mark);
+        } else {
+            json_put(&whole, at++, 1);
+        }
+    }
+    json_out_free(&t->message);
+    t->message = whole;
+}
+
 /* What is pasted, up to its end mark, into `pending`. */
 static bool read_paste(struct terminal *t)
 {
@@ -181,7 +244,7 @@ static bool read_paste(struct terminal *t)
     /* The break at the end of a paste is the Enter that the person will press. */
     if (t->pending_n && t->pending[t->pending_n - 1] == SYMBOL_BREAK)
         t->pending_n--;
-    return true;
+    return t->pending_n <= PASTE_SHOWN || set_aside(t);
 }
 
 /* After an ESC: a paste, or a key whose sequence goes to the editor as it is. */
@@ -251,16 +314,6 @@ static bool create_editor(struct terminal *t, struct strata_error *e)
     return true;
 }
 
-static void put_wide(struct json_out *out, const wchar_t *text, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        char bytes[4];
-        uint32_t code = text[i] == SYMBOL_BREAK ? '\n' : text[i] == SYMBOL_TAB ? '\t' : (uint32_t)text[i];
-        bool is_scalar = code <= 0x10ffff && !(code >= 0xd800 && code < 0xe000);
-        json_put(out, bytes, utf8_encode(is_scalar ? code : 0xfffd, bytes));
-    }
-}
-
 /* Appends a line without its break to the message. */
 static enum terminal_read read_edited(struct terminal *t, const wchar_t *prompt)
 {
@@ -286,7 +339,9 @@ static enum terminal_read read_edited(struct terminal *t, const wchar_t *prompt)
         HistEventW event;
         history_w(t->history, &event, H_ENTER, line);
     }
+    size_t from = t->message.bytes;
     put_wide(&t->message, line, length);
+    put_back(t, from);
     return TERMINAL_MESSAGE;
 }
 
@@ -380,6 +435,9 @@ void terminal_free(struct terminal *t)
         el_end(t->editor);
     if (t->history)
         history_wend(t->history);
+    for (size_t i = 0; i < t->n_pastes; i++)
+        json_out_free(&t->pastes[i].text);
+    mem_free(t->pastes);
     mem_free(t->pending);
     json_out_free(&t->message);
     mem_free(t);
