@@ -6,7 +6,7 @@ BUILD = build
 FLAGS =
 
 # Debian packages: what building needs, and what the tests need on top.
-BUILD_PACKAGES = gcc libc6-dev meson ninja-build pkg-config libedit-dev libhwloc-dev libxxhash-dev
+BUILD_PACKAGES = gcc libc6-dev meson ninja-build pkg-config libedit-dev libhwloc-dev libxxhash-dev liburing-dev
 TEST_PACKAGES = $(BUILD_PACKAGES) libcmocka-dev python3 python3-numpy tar xz-utils
 
 DEMO_MODEL = models/strata-demo.gguf

@@ -81,7 +81,7 @@ class Files(Case):
 class Interrupts(Case):
     @smoke
     def test_ctrl_c_keeps_what_was_generated(self):
-        process = start("run", "-m", DEMO, "-p", PROMPT, "-n", "2000", "--temp", "0", "--arena", "20%")
+        process = start("run", "-m", DEMO, "-p", PROMPT, "--temp", "0", "--arena", "min", "--io", "sim:rate=50M")
         self.addCleanup(process.kill)
         first = process.stdout.read(1)
         interrupt(process)
@@ -90,13 +90,11 @@ class Interrupts(Case):
         self.assertNotEqual(first + out, b"")
 
     def test_ctrl_c_with_json_leaves_one_whole_object(self):
-        process = start("run", "-m", DEMO, "-p", PROMPT, "-n", "2000", "--temp", "0", "--json")
+        process = start("run", "-m", DEMO, "-p", PROMPT, "--temp", "0", "--json", "--arena", "min", "--io", "sim:rate=8M")
         self.addCleanup(process.kill)
-        time.sleep(1)
+        time.sleep(2)  # by then it listens; the drive is so slow that the answer takes minutes
         interrupt(process)
         out, err = process.communicate(timeout=PATIENCE_S)
-        if process.returncode == 0:
-            self.skipTest("the answer was done before the interrupt came")
         self.assertEqual(process.returncode, 130, err)
         self.assertEqual(json.loads(out)["finish_reason"], "interrupted")
 
