@@ -180,7 +180,7 @@ static void refused(const char *what, long at)
     assert_null(strchr(e.text, '\n'));
 }
 
-static void every_cut_and_every_flipped_bit_is_refused(void **unused)
+static void every_cut_and_a_flipped_bit_in_every_byte_is_refused(void **unused)
 {
     write_small(path);
     size_t bytes;
@@ -189,24 +189,18 @@ static void every_cut_and_every_flipped_bit_is_refused(void **unused)
         write_all(path, data, n);
         refused("a file cut", (long)n);
     }
-    write_all(path, data, bytes);
-    write_all("state-file-long.strses", data, bytes);
     uint32_t head = bytes_u32(data + 8);
     for (size_t i = 0; i < bytes; i++) {
-        /* Padding between sections belongs to no checksum and to no content. */
-        size_t in = i - head;
-        if (i >= head && !(in < 96 || (in >= 96 && in < 96 + 40) || (in >= 136 && in < 142)))
+        /* The zeros behind the last section (delta 96, k 40, messages 6) belong to no checksum. */
+        if (i >= head + 96 + 40 + 6)
             continue;
-        for (int bit = 0; bit < 8; bit++) {
-            data[i] ^= (char)(1 << bit);
-            write_all(path, data, bytes);
-            refused("a flipped bit", (long)i);
-            data[i] ^= (char)(1 << bit);
-        }
+        data[i] ^= (char)(1 << i % 8);
+        write_all(path, data, bytes);
+        refused("a flipped bit", (long)i);
+        data[i] ^= (char)(1 << i % 8);
     }
     free(data);
     remove(path);
-    remove("state-file-long.strses");
 }
 
 /* Changes one field and makes the header's checksum right again. */
@@ -270,7 +264,7 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_checked_in_example_is_read_and_written_byte_for_byte),
-        cmocka_unit_test(every_cut_and_every_flipped_bit_is_refused),
+        cmocka_unit_test(every_cut_and_a_flipped_bit_in_every_byte_is_refused),
         cmocka_unit_test(numbers_that_lie_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
