@@ -62,13 +62,18 @@ static float delta_row(float *row, const float *q, const float *k, float v, floa
     return tree_16(_mm512_add_ps(chain[0], chain[1]));
 }
 
-/* Heads of 128: the row stays in eight registers between its load and its store. */
-INLINE float delta_row_128(float *row, const float *q, const float *k, float v, float decay,
-                           float beta)
+/* Rows of state that are asked for ahead: decoding, the state comes from memory. */
+#define ROWS_AHEAD 8
+
+/* Heads of 128: the row stays in eight registers between its load and its store. `ahead`: a row
+ * that will be needed soon. */
+INLINE float delta_row_128(float *row, const float *ahead, const float *q, const float *k, float v,
+                           float decay, float beta)
 {
     __m512 s[8], factor = _mm512_set1_ps(decay);
     __m512 chain[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
     for (int r = 0; r < 8; r++) {
+        _mm_prefetch((const char *)(ahead + 16 * r), _MM_HINT_T0);
         s[r] = _mm512_mul_ps(factor, _mm512_loadu_ps(row + 16 * r));
         chain[r % 2] = _mm512_fmadd_ps(s[r], _mm512_loadu_ps(k + 16 * r), chain[r % 2]);
     }
@@ -87,7 +92,8 @@ static void delta_step(float *state, const float *q, const float *k, const float
 {
     for (int i = 0; i < d; i++) {
         float *row = state + (size_t)i * (size_t)d;
-        out[i] = d == 128 ? delta_row_128(row, q, k, v[i], decay, beta)
+        const float *ahead = i + ROWS_AHEAD < d ? row + ROWS_AHEAD * d : row;
+        out[i] = d == 128 ? delta_row_128(row, ahead, q, k, v[i], decay, beta)
                           : delta_row(row, q, k, v[i], decay, beta, d);
     }
 }
