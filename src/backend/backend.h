@@ -158,7 +158,8 @@ struct backend {
     void (*delta_gates)(struct backend *b, float *alpha, float *beta, const float *a, const float *dt,
                         int rows, int heads);
     /* The recurrence, row by row: S' = exp(g) S, r = S'^T k, e = beta (v - r), S = fma(k, e, S'),
-     * o = S^T q. Value head h uses key head h mod n_k, or h / (n_v / n_k) if `grouped`. q, k: [n_k][d], v: [n_v][d] at row_stride;
+     * o = S^T q. Value head h uses key head h mod n_k, or h / (n_v / n_k) if `grouped`.
+     * q, k: [n_k][d], v: [n_v][d] at row_stride;
      * g, beta [rows][n_v]; state [n_v][d (value)][d (key)]; out [rows][n_v][d]. */
     void (*delta_scan)(struct backend *b, const float *q, const float *k, const float *v,
                        size_t row_stride, const float *g, const float *beta, int rows, int n_k,

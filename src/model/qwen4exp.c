@@ -80,7 +80,7 @@ static bool read_ngram(struct hparams *h, struct net *n)
     p->longest = hparam_int(h, "ple.ngram_size", 2, NGRAM_LONGEST);
     p->heads_each = hparam_int(h, "ple.heads_per_ngram", 1, NGRAM_HEADS_MOST);
     p->row_values = hparam_int(h, "embedding_length_per_layer_input", 1, HPARAM_SIZE_MOST);
-    p->taps = hparam_int(h, "ple.conv_kernel", 1, 64);
+    p->taps = hparam_int(h, "ple.conv_kernel", 1, 32);
     p->eos = hparam_int(h, "ple.eos_token_id", 0, INT32_MAX);
     int heads = ngram_heads(p);
     if (heads > NGRAM_HEADS_MOST || (int64_t)heads * p->row_values != p->embd)
@@ -136,7 +136,7 @@ static bool read_hparams(struct model *m, struct net *n, struct err *e)
                                      .rank = hparam_int(&h, "hyper_connection.low_rank", 1, most),
                                      .embd = embd, .eps = eps};
     n->delta = (struct delta_net_params){.embd = embd, .eps = eps, .gate = GATE_SIGMOID,
-                                         .taps = hparam_int(&h, "ssm.conv_kernel", 1, 64),
+                                         .taps = hparam_int(&h, "ssm.conv_kernel", 1, 32),
                                          .d = hparam_int(&h, "ssm.state_size", 1, 4096),
                                          .n_k = hparam_int(&h, "ssm.group_count", 1, 4096),
                                          .n_v = hparam_int(&h, "ssm.time_step_rank", 1, 4096)};

@@ -51,7 +51,7 @@ static bool read_delta(struct hparams *h, struct single_net *n, bool grouped)
 {
     n->delta = (struct delta_net_params){.embd = n->embd, .eps = n->eps, .gate = GATE_SILU,
                                          .grouped = grouped,
-                                         .taps = hparam_int(h, "ssm.conv_kernel", 1, 64),
+                                         .taps = hparam_int(h, "ssm.conv_kernel", 1, 32),
                                          .d = hparam_int(h, "ssm.state_size", 1, 4096),
                                          .n_k = hparam_int(h, "ssm.group_count", 1, 4096),
                                          .n_v = hparam_int(h, "ssm.time_step_rank", 1, 4096)};
