@@ -40,9 +40,11 @@ static void set_x86(struct cpu_matmul *m, enum cpu_isa isa)
     if (isa == CPU_ISA_AVX512_PLAIN) {
         cpu_set_dot_int_avx512(m);
         cpu_set_direct_k_avx512(m);
+        cpu_set_direct_i_avx512(m);
     } else {
         cpu_set_dot_int_avx512_vnni(m);
         cpu_set_direct_k_avx512_vnni(m);
+        cpu_set_direct_i_avx512_vnni(m);
     }
 }
 #endif

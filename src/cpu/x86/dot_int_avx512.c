@@ -1,32 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Integer rows with AVX-512 (dot_int.h). Compiled twice: with VNNI, where one instruction
  * multiplies and adds, and without. */
-#include "cpu/x86/dot_int.h"
-
-INLINE __m512i multiply_add(__m512i sum, __m512i a, __m512i b)
-{
-#ifdef __AVX512VNNI__
-    return _mm512_dpwssd_epi32(sum, a, b);
-#else
-    return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b));
-#endif
-}
-
-/* Lane i is the sum of the lanes of s[i]. */
-INLINE __m256i sum_wide(const __m512i *s)
-{
-    __m256i half[2];
-    for (int h = 0; h < 2; h++, s += 4) {
-        __m512i a =
-            _mm512_add_epi32(_mm512_unpacklo_epi32(s[0], s[1]), _mm512_unpackhi_epi32(s[0], s[1]));
-        __m512i b =
-            _mm512_add_epi32(_mm512_unpacklo_epi32(s[2], s[3]), _mm512_unpackhi_epi32(s[2], s[3]));
-        a = _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
-        half[h] = _mm256_add_epi32(_mm512_castsi512_si256(a), _mm512_extracti64x4_epi64(a, 1));
-    }
-    return _mm256_add_epi32(_mm256_permute2x128_si256(half[0], half[1], 0x20),
-                            _mm256_permute2x128_si256(half[0], half[1], 0x31));
-}
+#include "cpu/x86/sums_avx512.h"
 
 /* Sums of products of one block and `rows` activation rows, lanes still to be added. */
 INLINE void block_sums(const int16_t *w, const int16_t *q, size_t stride, const int block,

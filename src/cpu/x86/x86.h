@@ -19,6 +19,8 @@ void cpu_set_dot_int_avx512(struct cpu_matmul *m);      /* multiply and add */
 void cpu_set_dot_int_avx512_vnni(struct cpu_matmul *m); /* the same source with VNNI */
 void cpu_set_direct_k_avx512(struct cpu_matmul *m);
 void cpu_set_direct_k_avx512_vnni(struct cpu_matmul *m);
+void cpu_set_direct_i_avx512(struct cpu_matmul *m);
+void cpu_set_direct_i_avx512_vnni(struct cpu_matmul *m);
 void cpu_set_unpack_small_avx512(struct cpu_matmul *m);
 void cpu_set_unpack_k_avx512(struct cpu_matmul *m);
 void cpu_set_unpack_i_avx512(struct cpu_matmul *m);

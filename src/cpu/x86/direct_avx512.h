@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One activation row times weight rows, straight from the file's bytes with AVX-512 (matmul.h,
+ * cpu_direct_fn): the frame that all types with blocks of 256 values share.
+ *
+ * Codes stay unsigned bytes: two products of a code and an activation fit 16 bits (2 * 63 * 127),
+ * and the multiplication that widens them to 32 bits applies the scale. Eight blocks give eight
+ * registers of partial sums, which a tree of unpacks turns into one whose lanes are the chains.
+ * Everything up to there is exact, so the bits are those of unpacking. */
+#ifndef STRATA_CPU_X86_DIRECT_AVX512_H
+#define STRATA_CPU_X86_DIRECT_AVX512_H
+
+#include "cpu/x86/scales.h"
+#include "cpu/x86/sums_avx512.h"
+
+/* The activation row as bytes, with sums as the types want them. */
+struct activations {
+    _Alignas(64) int8_t q[CPU_DIRECT_MOST_N];
+    _Alignas(16) int16_t bsum32[CPU_DIRECT_MOST_N / 32];
+    const int16_t *bsum16;
+    const float *d;
+    int blocks;
+};
+
+/* What a block adds to its chain. */
+struct block_sums {
+    __m512i sum; /* lanes to be added */
+    __m128i min; /* the same, types with minimums */
+};
+
+typedef struct block_sums direct_block_fn(const uint8_t *b, const struct activations *x, int k);
+
+/* 32 codes of 16 bits to bytes; order[i] is the group of 32 values that stands at place i. */
+static inline void take_activations(struct activations *out, const struct quant_act *x, int t,
+                                    const int order[8])
+{
+    const int16_t *q = codes_of(x, t);
+    out->bsum16 = sums_of(x, t);
+    out->d = scales_of(x, t);
+    out->blocks = x->n / 256;
+    for (int k = 0; k < x->n; k += 256) {
+        for (int i = 0; i < 8; i++) {
+            __m512i words = _mm512_loadu_si512(q + k + 32 * order[i]);
+            _mm256_store_si256((__m256i *)(out->q + k + 32 * i), _mm512_cvtepi16_epi8(words));
+        }
+    }
+    for (int i = 0; i < x->n / 32; i++)
+        out->bsum32[i] = (int16_t)(out->bsum16[2 * i] + out->bsum16[2 * i + 1]);
+}
+
+/* Places of the groups in the file's order. */
+static const int order_of_file[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+
+/* Lane i is the sum of the lanes of s[i]. */
+INLINE __m256i sum_narrow(const __m128i *s)
+{
+    __m256i a[4];
+    for (int i = 0; i < 4; i++)
+        a[i] = _mm256_set_m128i(s[i + 4], s[i]);
+    return _mm256_hadd_epi32(_mm256_hadd_epi32(a[0], a[1]), _mm256_hadd_epi32(a[2], a[3]));
+}
+
+/* Where a type keeps its scales. */
+struct direct_layout {
+    int block_bytes;
+    int d_at;       /* of d, and of dmin behind it */
+    float d_factor; /* constant power of two in d */
+    bool with_min;
+};
+
+/* The half floats at `at`, `step` bytes apart, as floats; lanes from `count` on are 0. Joined in
+ * general registers: a wide load of halves that were just stored would wait until they are in the
+ * cache. */
+INLINE __m256 load_halves(const uint8_t *at, int step, int count)
+{
+    uint64_t four[2] = {0, 0};
+    for (int b = 0; b < 8 && b < count; b++) {
+        uint16_t half;
+        memcpy(&half, at + b * step, 2);
+        four[b / 4] |= (uint64_t)half << 16 * (b % 4);
+    }
+    return _mm256_cvtph_ps(_mm_set_epi64x((int64_t)four[1], (int64_t)four[0]));
+}
+
+/* One weight row. */
+INLINE float direct_row(const uint8_t *row, const struct activations *x,
+                        const struct direct_layout l, direct_block_fn *block)
+{
+    __m256 chain = _mm256_setzero_ps();
+    for (int g = 0; g < x->blocks; g += 8) {
+        __m512i sum[8] = {0};
+        __m128i min[8] = {0};
+        int count = x->blocks - g < 8 ? x->blocks - g : 8;
+        const uint8_t *first = row + g * l.block_bytes;
+        for (int b = 0; b < count; b++) {
+            const uint8_t *at = first + b * l.block_bytes;
+            x86_prefetch_ahead(at, l.block_bytes);
+            struct block_sums s = block(at, x, g + b);
+            sum[b] = s.sum;
+            if (l.with_min)
+                min[b] = s.min;
+        }
+        __m256 dx = load_scales(x->d + g, count);
+        __m256 dw = load_halves(first + l.d_at, l.block_bytes, count);
+        dw = _mm256_mul_ps(dw, _mm256_set1_ps(l.d_factor)); /* exact */
+        __m256 isum = _mm256_cvtepi32_ps(sum_wide(sum));
+        chain = _mm256_fmadd_ps(_mm256_mul_ps(dw, dx), isum, chain);
+        if (l.with_min) {
+            dw = load_halves(first + l.d_at + 2, l.block_bytes, count);
+            __m256 msum = _mm256_cvtepi32_ps(sum_narrow(min));
+            chain = _mm256_fnmadd_ps(_mm256_mul_ps(dw, dx), msum, chain);
+        }
+    }
+    return add_tree(chain);
+}
+
+INLINE void direct_rows(const void *w, int w_rows, const struct quant_act *x, int t, float *y,
+                        const int order[8], const struct direct_layout l, direct_block_fn *block)
+{
+    struct activations a;
+    take_activations(&a, x, t, order);
+    for (int r = 0; r < w_rows; r++)
+        y[r] = direct_row((const uint8_t *)w + (size_t)r * (size_t)(a.blocks * l.block_bytes), &a,
+                          l, block);
+}
+
+/* Scale `first` in the words of the lower half, `second` in those of the upper. */
+INLINE __m512i two_scales(__m512i scales, int first, int second)
+{
+    __m512i index =
+        _mm512_inserti64x4(_mm512_set1_epi16((short)first), _mm256_set1_epi16((short)second), 1);
+    return _mm512_permutexvar_epi16(index, scales);
+}
+
+/* Four scales from `first` on, each for eight words. */
+INLINE __m512i four_scales(__m512i scales, int first)
+{
+    const __m512i eighths =
+        _mm512_setr_epi64(0, 0, 0x1000100010001, 0x1000100010001, 0x2000200020002, 0x2000200020002,
+                          0x3000300030003, 0x3000300030003);
+    __m512i index = _mm512_add_epi16(eighths, _mm512_set1_epi16((short)first));
+    return _mm512_permutexvar_epi16(index, scales);
+}
+
+#endif
