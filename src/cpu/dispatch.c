@@ -44,6 +44,7 @@ static void set_x86(struct cpu_matmul *m, enum cpu_isa isa)
     } else {
         cpu_set_dot_int_avx512_vnni(m);
         cpu_set_direct_k_avx512_vnni(m);
+        cpu_set_direct_small_avx512_vnni(m);
         cpu_set_direct_i_avx512_vnni(m);
     }
 }

@@ -6,12 +6,8 @@
 #include <immintrin.h>
 
 #include "base/bytes.h"
+#include "cpu/x86/scales.h"
 #include "cpu/x86/x86.h"
-
-static inline float half_at(const uint8_t *b)
-{
-    return _cvtsh_ss(bytes_u16(b));
-}
 
 /* 16 bytes to 32 nibbles, first the low ones, then the high ones. */
 static inline __m256i nibbles(const uint8_t *b)

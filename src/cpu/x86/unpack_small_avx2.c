@@ -34,8 +34,9 @@ static const int8_t values_fp4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4
 static void unpack_q4_0(const uint8_t *b, int n, struct quant_row *row)
 {
     for (int k = 0; k < n / 32; k++, b += 18) {
+        x86_prefetch_ahead(b, 18);
         store32(row->w + 32 * k, _mm256_sub_epi8(nibbles(b + 2), _mm256_set1_epi8(8)));
-        row->d[k] = half_at(b);
+        row->d[k] = x86_half_at(b);
     }
 }
 
@@ -49,51 +50,57 @@ static inline void store_minimum(struct quant_row *row, int k, float minimum)
 static void unpack_q4_1(const uint8_t *b, int n, struct quant_row *row)
 {
     for (int k = 0; k < n / 32; k++, b += 20) {
+        x86_prefetch_ahead(b, 20);
         store32(row->w + 32 * k, nibbles(b + 4));
-        row->d[k] = half_at(b);
-        store_minimum(row, k, half_at(b + 2));
+        row->d[k] = x86_half_at(b);
+        store_minimum(row, k, x86_half_at(b + 2));
     }
 }
 
 static void unpack_q5_0(const uint8_t *b, int n, struct quant_row *row)
 {
     for (int k = 0; k < n / 32; k++, b += 22) {
+        x86_prefetch_ahead(b, 22);
         /* low + 16 - 16 where the bit is set, low - 16 = low | f0 elsewhere */
         __m256i high = _mm256_andnot_si256(bits_to_bytes(bytes_u32(b + 2)), _mm256_set1_epi8(-16));
         store32(row->w + 32 * k, _mm256_or_si256(nibbles(b + 6), high));
-        row->d[k] = half_at(b);
+        row->d[k] = x86_half_at(b);
     }
 }
 
 static void unpack_q5_1(const uint8_t *b, int n, struct quant_row *row)
 {
     for (int k = 0; k < n / 32; k++, b += 24) {
+        x86_prefetch_ahead(b, 24);
         __m256i high = _mm256_and_si256(bits_to_bytes(bytes_u32(b + 4)), _mm256_set1_epi8(16));
         store32(row->w + 32 * k, _mm256_or_si256(nibbles(b + 8), high));
-        row->d[k] = half_at(b);
-        store_minimum(row, k, half_at(b + 2));
+        row->d[k] = x86_half_at(b);
+        store_minimum(row, k, x86_half_at(b + 2));
     }
 }
 
 static void unpack_q8_0(const uint8_t *b, int n, struct quant_row *row)
 {
     for (int k = 0; k < n / 32; k++, b += 34) {
+        x86_prefetch_ahead(b, 34);
         store32(row->w + 32 * k, _mm256_loadu_si256((const __m256i *)(b + 2)));
-        row->d[k] = half_at(b);
+        row->d[k] = x86_half_at(b);
     }
 }
 
 static void unpack_iq4_nl(const uint8_t *b, int n, struct quant_row *row)
 {
     for (int k = 0; k < n / 32; k++, b += 18) {
+        x86_prefetch_ahead(b, 18);
         store32(row->w + 32 * k, look_up(nibbles(b + 2), values_iq4_nl));
-        row->d[k] = half_at(b);
+        row->d[k] = x86_half_at(b);
     }
 }
 
 static void unpack_mxfp4(const uint8_t *b, int n, struct quant_row *row)
 {
     for (int k = 0; k < n / 32; k++, b += 17) {
+        x86_prefetch_ahead(b, 17);
         store32(row->w + 32 * k, look_up(nibbles(b + 1), values_fp4));
         row->d[k] = quant_scale_mxfp4(b[0]);
     }
@@ -102,6 +109,7 @@ static void unpack_mxfp4(const uint8_t *b, int n, struct quant_row *row)
 static void unpack_nvfp4(const uint8_t *b, int n, struct quant_row *row)
 {
     for (int i = 0; i < n; i += 64, b += 36) {
+        x86_prefetch_ahead(b, 36);
         for (int half = 0; half < 2; half++) {
             /* low nibbles of 16 bytes, then high ones; eight of each belong together */
             __m256i q = _mm256_permute4x64_epi64(nibbles(b + 4 + 16 * half), 0xd8);
@@ -116,10 +124,11 @@ static void unpack_q1_0(const uint8_t *b, int n, struct quant_row *row)
 {
     __m256i one = _mm256_set1_epi8(1), ones = _mm256_set1_epi8(-1);
     for (int i = 0; i < n; i += 128, b += 18) {
+        x86_prefetch_ahead(b, 18);
         for (int part = 0; part < 4; part++) {
             __m256i set = bits_to_bytes(bytes_u32(b + 2 + 4 * part));
             store32(row->w + i + 32 * part, _mm256_or_si256(_mm256_xor_si256(set, ones), one));
-            row->d[i / 32 + part] = half_at(b);
+            row->d[i / 32 + part] = x86_half_at(b);
         }
     }
 }
@@ -133,13 +142,14 @@ static void unpack_q2_0(const uint8_t *b, int n, struct quant_row *row)
     __m256i factor = _mm256_set1_epi64x(0x0001000400100040);
     __m256i three = _mm256_set1_epi16(3), one = _mm256_set1_epi16(1);
     for (int i = 0; i < n; i += 64, b += 18) {
+        x86_prefetch_ahead(b, 18);
         for (int s = 0; s < 4; s++) {
             __m256i v = _mm256_set1_epi32((int)bytes_u32(b + 2 + 4 * s));
             v = _mm256_mullo_epi16(_mm256_shuffle_epi8(v, byte), factor);
             v = _mm256_and_si256(_mm256_srli_epi16(v, 6), three);
             _mm256_storeu_si256((__m256i *)(row->w + i + 16 * s), _mm256_sub_epi16(v, one));
         }
-        row->d[i / 32] = row->d[i / 32 + 1] = half_at(b);
+        row->d[i / 32] = row->d[i / 32 + 1] = x86_half_at(b);
     }
 }
 
