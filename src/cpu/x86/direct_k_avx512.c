@@ -22,6 +22,69 @@ INLINE __m512i load_twice(const uint8_t *b)
     return _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)b));
 }
 
+/* --- Q2_K, Q3_K: a register of codes has group j of the lower and of the upper 128 values --- */
+
+static const int order_q2_k[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+
+/* For such a register: scales 2j, 2j + 1, 8 + 2j and 9 + 2j, each for eight words. */
+INLINE __m512i scales_of_both(__m512i scales, int j)
+{
+    const __m512i eighths =
+        _mm512_setr_epi64(0, 0, 0x1000100010001, 0x1000100010001, 0x8000800080008, 0x8000800080008,
+                          0x9000900090009, 0x9000900090009);
+    __m512i index = _mm512_add_epi16(eighths, _mm512_set1_epi16((short)(2 * j)));
+    return _mm512_permutexvar_epi16(index, scales);
+}
+
+INLINE struct block_sums block_q2_k(const uint8_t *b, const struct activations *x, int k)
+{
+    const __m128i nibble = _mm_set1_epi8(15);
+    const int8_t *q = x->q + 256 * k;
+    __m128i head = _mm_loadu_si128((const __m128i *)b);
+    __m256i mins = _mm256_cvtepu8_epi16(_mm_and_si128(_mm_srli_epi16(head, 4), nibble));
+    __m256i scale_words = _mm256_cvtepu8_epi16(_mm_and_si128(head, nibble));
+    __m512i scales = _mm512_castsi256_si512(scale_words);
+    __m512i w = _mm512_loadu_si512(b + 16),
+            sum[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+    mins = _mm256_madd_epi16(mins, load16(x->bsum16 + 16 * k));
+    for (int j = 0; j < 4; j++) {
+        __m512i codes = _mm512_srlv_epi64(w, _mm512_set1_epi64(2 * j));
+        codes = _mm512_and_si512(codes, _mm512_set1_epi8(3));
+        codes = _mm512_maddubs_epi16(codes, _mm512_load_si512(q + 64 * j));
+        sum[j % 2] = multiply_add(sum[j % 2], codes, scales_of_both(scales, j));
+    }
+    return (struct block_sums){
+        .sum = _mm512_add_epi32(sum[0], sum[1]),
+        .min = _mm_add_epi32(_mm256_castsi256_si128(mins), _mm256_extracti128_si256(mins, 1))};
+}
+
+/* 2^log2_factor times each scale times the sum of its 16 activations, taken off: codes are stored
+ * with that much added. */
+INLINE __m512i take_off(__m256i scale_words, const struct activations *x, int k, int log2_factor)
+{
+    __m256i offset = _mm256_madd_epi16(scale_words, load16(x->bsum16 + 16 * k));
+    offset = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32(offset, log2_factor));
+    return _mm512_zextsi256_si512(offset);
+}
+
+/* Codes 0..7 stand for -4..3. */
+INLINE struct block_sums block_q3_k(const uint8_t *b, const struct activations *x, int k)
+{
+    const int8_t *q = x->q + 256 * k;
+    __m256i scale_words = _mm256_cvtepi8_epi16(x86_q3_k_scales(b + 96));
+    __m512i scales = _mm512_castsi256_si512(scale_words);
+    __m512i w = _mm512_loadu_si512(b + 32), third = load_twice(b);
+    __m512i sum[2] = {take_off(scale_words, x, k, 2), _mm512_setzero_si512()};
+    for (int j = 0; j < 4; j++) {
+        /* Bit j of the lower half and bit j + 4 of the upper go to bit 2. */
+        __m512i bits = rotate_halves(third, (66 - j) % 64, 62 - j);
+        __m512i codes = join(_mm512_srlv_epi64(w, _mm512_set1_epi64(2 * j)), 3, bits, 4);
+        codes = _mm512_maddubs_epi16(codes, _mm512_load_si512(q + 64 * j));
+        sum[j % 2] = multiply_add(sum[j % 2], codes, scales_of_both(scales, j));
+    }
+    return (struct block_sums){.sum = _mm512_add_epi32(sum[0], sum[1])};
+}
+
 /* --- Q4_K, Q5_K: a register of codes has groups j and j + 2 --- */
 
 static const int order_q4_k[8] = {0, 2, 1, 3, 4, 6, 5, 7};
@@ -77,16 +140,13 @@ INLINE struct block_sums block_q5_k(const uint8_t *b, const struct activations *
 
 /* --- Q6_K --- */
 
-/* Codes 0..63 stand for -32..31: 32 times each scale times the sum of its activations is taken off.
- */
+/* Codes 0..63 stand for -32..31. */
 INLINE struct block_sums block_q6_k(const uint8_t *b, const struct activations *x, int k)
 {
     const int8_t *q = x->q + 256 * k;
     __m256i words = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(b + 192)));
-    __m256i offset = _mm256_madd_epi16(words, load16(x->bsum16 + 16 * k));
-    offset = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32(offset, 5));
     __m512i scales = _mm512_castsi256_si512(words);
-    struct block_sums s = {.sum = _mm512_zextsi256_si512(offset)};
+    struct block_sums s = {.sum = take_off(words, x, k, 5)};
     __m512i other = _mm512_setzero_si512();
     for (int h = 0; h < 2; h++) {
         __m512i w = _mm512_loadu_si512(b + 64 * h);
@@ -100,6 +160,18 @@ INLINE struct block_sums block_q6_k(const uint8_t *b, const struct activations *
     }
     s.sum = _mm512_add_epi32(s.sum, other);
     return s;
+}
+
+static void direct_q2_k(const void *w, int w_rows, const struct quant_act *x, int t, float *y)
+{
+    direct_rows(w, w_rows, x, t, y, order_q2_k, (struct direct_layout){84, 80, 1, true},
+                block_q2_k);
+}
+
+static void direct_q3_k(const void *w, int w_rows, const struct quant_act *x, int t, float *y)
+{
+    direct_rows(w, w_rows, x, t, y, order_q2_k, (struct direct_layout){110, 108, 1, false},
+                block_q3_k);
 }
 
 static void direct_q4_k(const void *w, int w_rows, const struct quant_act *x, int t, float *y)
@@ -126,6 +198,8 @@ void cpu_set_direct_k_avx512_vnni(struct cpu_matmul *m)
 void cpu_set_direct_k_avx512(struct cpu_matmul *m)
 #endif
 {
+    m->direct[TYPE_Q2_K] = direct_q2_k;
+    m->direct[TYPE_Q3_K] = direct_q3_k;
     m->direct[TYPE_Q4_K] = direct_q4_k;
     m->direct[TYPE_Q5_K] = direct_q5_k;
     m->direct[TYPE_Q6_K] = direct_q6_k;
