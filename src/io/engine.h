@@ -28,6 +28,7 @@ struct io_request {
     size_t length;
     void *to;
     uint64_t tag;
+    bool is_waiting; /* in a lane */
     int copy;       /* the drive it was sent to */
     unsigned tried; /* copies that have failed it, a bit each */
     size_t done;    /* bytes so far, of an engine that continues short reads itself */

@@ -16,6 +16,8 @@ struct io_queue {
     struct io *io;
     struct io_request *request; /* [most] */
     int most;
+    struct io_request **by_tag; /* [tags] outstanding requests, guarded by io->lock; or NULL */
+    size_t tags;
     pthread_cond_t done_wake;
     struct io_list done;      /* guarded by io->lock */
     struct io_request *spare; /* guarded by io->lock */
@@ -239,9 +241,17 @@ struct io_queue *io_queue_create(struct io *io, int most, struct err *e)
     return q;
 }
 
-size_t io_queue_memory(int most)
+bool io_queue_index_tags(struct io_queue *q, size_t tags, struct err *e)
 {
-    return sizeof(struct io_queue) + (size_t)most * sizeof(struct io_request) + 256;
+    q->by_tag = mem_alloc_array(tags, sizeof *q->by_tag, "I/O requests", e);
+    q->tags = tags;
+    return q->by_tag;
+}
+
+size_t io_queue_memory(int most, size_t tags)
+{
+    return sizeof(struct io_queue) + (size_t)most * sizeof(struct io_request) +
+           tags * sizeof(struct io_request *) + 384;
 }
 
 const char *io_engine_name(const struct io *io)
@@ -283,7 +293,10 @@ void io_submit(struct io_queue *q, enum io_lane lane, int file, uint64_t offset,
     q->spare = r->after;
     *r = (struct io_request){
         .queue = q, .lane = lane, .file = file, .offset = offset, .length = length, .to = to,
-        .tag = tag};
+        .tag = tag, .is_waiting = true};
+    assert(!q->by_tag || (tag < q->tags && !q->by_tag[tag]));
+    if (q->by_tag)
+        q->by_tag[tag] = r;
     io_list_append(&io->lane[lane], r);
     io->engine->kick(io);
     pthread_mutex_unlock(&io->lock);
@@ -292,6 +305,8 @@ void io_submit(struct io_queue *q, enum io_lane lane, int file, uint64_t offset,
 /* A request of q that has not started; the lock is held. */
 static struct io_request *find_waiting(struct io_queue *q, uint64_t tag)
 {
+    if (q->by_tag)
+        return q->by_tag[tag] && q->by_tag[tag]->is_waiting ? q->by_tag[tag] : NULL;
     for (int lane = 0; lane < IO_LANES; lane++)
         for (struct io_request *r = q->io->lane[lane].first; r; r = r->after)
             if (r->queue == q && r->tag == tag)
@@ -299,8 +314,18 @@ static struct io_request *find_waiting(struct io_queue *q, uint64_t tag)
     return NULL;
 }
 
+bool io_is_waiting(struct io_queue *q, uint64_t tag)
+{
+    pthread_mutex_lock(&q->io->lock);
+    bool is_waiting = find_waiting(q, tag);
+    pthread_mutex_unlock(&q->io->lock);
+    return is_waiting;
+}
+
 static void make_spare(struct io_queue *q, struct io_request *r)
 {
+    if (q->by_tag)
+        q->by_tag[r->tag] = NULL;
     r->after = q->spare;
     q->spare = r;
     q->outstanding--;
@@ -406,6 +431,7 @@ void io_queue_close(struct io_queue *q)
     while (io_wait(q, &c, 1))
         ;
     pthread_cond_destroy(&q->done_wake);
+    mem_free(q->by_tag);
     mem_free(q->request);
     mem_free(q);
 }

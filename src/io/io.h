@@ -74,6 +74,9 @@ bool io_is_direct(const struct io *io, int file);
 
 /* A queue for at most `most` requests that are submitted and not yet collected. */
 struct io_queue *io_queue_create(struct io *io, int most, struct err *e);
+/* Tags will be 0 .. tags - 1: with an index of them io_cancel, io_hurry and io_is_waiting need no
+ * search, however many requests are outstanding. Before the first request. */
+bool io_queue_index_tags(struct io_queue *q, size_t tags, struct err *e);
 /* Cancels what has not started and waits for the rest. */
 void io_queue_close(struct io_queue *q);
 
@@ -88,6 +91,8 @@ bool io_cancel(struct io_queue *q, uint64_t tag);
 /* A request that has not started goes to the end of the urgent lane: somebody waits for it now.
  * False when it has started or is done. */
 bool io_hurry(struct io_queue *q, uint64_t tag);
+/* Whether the request is outstanding and has not started. */
+bool io_is_waiting(struct io_queue *q, uint64_t tag);
 
 /* Up to `most` completions. io_wait waits until there is one; 0 when nothing is outstanding. */
 int io_poll(struct io_queue *q, struct io_completion *out, int most);
@@ -115,7 +120,7 @@ bool io_explain(const struct io *io, const struct io_completion *c, struct err *
 
 /* Bytes that an engine with these options holds besides queues (stacks of its threads). */
 size_t io_memory(const struct io_options *o);
-/* Bytes of a queue. */
-size_t io_queue_memory(int most);
+/* Bytes of a queue, with an index of `tags` tags. */
+size_t io_queue_memory(int most, size_t tags);
 
 #endif

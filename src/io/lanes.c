@@ -73,6 +73,7 @@ struct io_request *io_take(struct io *io)
     if (!r)
         return NULL;
     io_list_remove(&io->lane[r->lane], r);
+    r->is_waiting = false;
     r->copy = copy;
     r->done = 0;
     r->bytes = 0;
@@ -98,6 +99,7 @@ static bool try_again(struct io *io, struct io_request *r)
     if (r->tried == (1u << io->copies) - 1)
         return false;
     io_list_append(&io->lane[r->lane], r);
+    r->is_waiting = true;
     return true;
 }
 

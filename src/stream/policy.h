@@ -1,30 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which records are worth least (docs/streaming.md, "Policies"). A policy keeps the resident slots of
- * each size class in an order of value; it learns of every use and knows nothing of reads, pins or
- * clocks, so that its order is a function of the history of turns.
+ * each size class in an order of value; it learns of every turn and use and knows nothing of reads,
+ * pins or clocks, so that its order is a function of the history of turns.
  *
- * This one is LRU: worth least is what was used longest ago. */
+ *     LRU    worth least is what was used longest ago
+ *     LFU    what was used least often, uses counting half after a while; of equals the older
+ *     LAYER  what has been passed over most often since its last use; of equals what comes up last
+ *            in the order of layers; of equals the older */
 #ifndef STRATA_STREAM_POLICY_H
 #define STRATA_STREAM_POLICY_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
 
+enum policy_kind { POLICY_LRU, POLICY_LFU, POLICY_LAYER };
+
+/* "lru", "lfu", "layer". */
+bool policy_parse(const char *text, enum policy_kind *out, struct err *e);
+const char *policy_name(enum policy_kind kind);
+
 struct policy;
 
-struct policy *policy_create(int classes, int slots, struct err *e);
+struct policy *policy_create(enum policy_kind kind, int classes, int slots, int layers,
+                             struct err *e);
 void policy_free(struct policy *p);
+/* Bytes that it holds, at most. */
+size_t policy_memory(int classes, int slots, int layers);
 
-/* The record that `slot` now holds became resident; it is worth most. */
-void policy_admit(struct policy *p, int class_index, int slot);
+/* A turn of `layer` begins. */
+void policy_begin_turn(struct policy *p, int layer);
+/* A record of `layer`, which `slot` now holds, became resident; it was used just now. */
+void policy_admit(struct policy *p, int class_index, int slot, int layer);
 /* It was used. */
 void policy_touch(struct policy *p, int class_index, int slot);
 /* It is no longer resident. */
 void policy_remove(struct policy *p, int class_index, int slot);
 
-/* The slots of a class from worth least upwards: the first with after = -1; -1 at the end. The order
- * stands until the next admit, touch or remove. */
-int policy_victim(const struct policy *p, int class_index, int after);
+/* The slots of a class from worth least upwards: the first with after = -1; -1 at the end. One walk
+ * at a time, `after` being what the last call gave; what it gave may be removed once the next is
+ * known. Nothing else may change during a walk. */
+int policy_victim(struct policy *p, int class_index, int after);
 
 #endif

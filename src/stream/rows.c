@@ -54,7 +54,7 @@ size_t stream_rows_memory(size_t row_bytes, int most_rows, size_t io_align)
 {
     int buffers = buffers_for(most_rows);
     return sizeof(struct stream_rows) + (size_t)buffers * (room_of_row(row_bytes, io_align) + 8) +
-           (size_t)most_rows * (row_bytes + 8) + io_queue_memory(buffers) + 4096;
+           (size_t)most_rows * (row_bytes + 8) + io_queue_memory(buffers, 0) + 4096;
 }
 
 static bool allocate(struct stream_rows *r, struct err *e)

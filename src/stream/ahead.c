@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Read-ahead in windows (docs/streaming.md, "Read-ahead while decoding"): which ranks of a guess are
+ * read, what they were worth, and when they are given up.
+ *
+ * What a guess is worth is counted by layer and rank, in program order. The guard looks at the clock:
+ * nothing that is staged can change what a turn decides. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "stream/inner.h"
+#include "stream/sort.h"
+
+/* A rank is read while at least this share of its guesses, of those that were not resident, is
+ * selected. The knee lies there: reading more guesses costs misses more than it saves
+ * (docs/streaming.md, table of ranks). */
+#define WORTH_PERCENT 7
+#define COUNTED_MOST 4096 /* then both counts are halved */
+#define PRIOR 32          /* guesses that the table below stands for, before there are real ones */
+#define GUARD_PASSES 16   /* a period of the guard */
+
+/* Won of PRIOR, by rank: measured on a large model, where it was .58 at rank 0 and .08 at rank 6. */
+static const uint8_t prior_won[] = {19, 15, 11, 7, 5, 4, 3, 2, 2, 1};
+
+/* ---- what guesses are worth ---- */
+
+static bool is_worth_it(const struct guess_record *g, int rank)
+{
+    uint32_t prior = rank < (int)sizeof prior_won ? prior_won[rank] : 0;
+    return (g->won[rank] + prior) * 100 >= (g->tried[rank] + PRIOR) * WORTH_PERCENT;
+}
+
+static bool may_read(const struct stream *s, int layer, int rank)
+{
+    const struct stream_ahead *o = &s->ahead_options;
+    if (o->is_off || rank >= s->guard_ranks)
+        return false;
+    return o->ranks ? rank < o->ranks : is_worth_it(&s->guesses[layer], rank);
+}
+
+static void learn(struct stream *s)
+{
+    int layer = s->turn.layer;
+    struct guess_record *g = &s->guesses[layer];
+    for (int x = 0; x < s->layer[layer].experts; x++) {
+        uint8_t rank = s->rank[s->record_of[layer] + x];
+        if (rank & RANK_RESIDENT) /* NO_RANK has the bit too */
+            continue;
+        g->tried[rank]++;
+        g->won[rank] += s->rows[x] > 0;
+        if (g->tried[rank] >= COUNTED_MOST) {
+            g->tried[rank] /= 2;
+            g->won[rank] /= 2;
+        }
+    }
+}
+
+/* ---- staging ---- */
+
+bool ahead_stage(struct stream *s, int layer, int expert)
+{
+    if (s->home[layer][expert] >= 0)
+        return true;
+    int c = class_of_layer(s, layer), i;
+    const struct pool *p = &s->pool[c];
+    if (p->staged + p->passing >= room_for_staging(s, c) || (i = slot_take_idle(s, c)) < 0)
+        return false;
+    slot_assign(s, i, layer, expert, SLOT_STAGED);
+    s->slot[i].until_turn = s->turns + (uint64_t)s->layers;
+    slot_read(s, i, IO_AHEAD);
+    return true;
+}
+
+/* Gives up one that is staged by a guess. */
+static void give_up(struct stream *s, int i)
+{
+    *(slot_is_queued(s, i) ? &s->stats.ahead_cancelled : &s->stats.ahead_wasted) += 1;
+    slot_drop(s, i);
+}
+
+/* In a window, one that has begun to arrive is kept for one more turn. */
+static void settle_unselected(struct stream *s, int i)
+{
+    if (s->turn.is_band || slot_is_queued(s, i))
+        give_up(s, i);
+    else
+        s->slot[i].until_turn = s->turns + 1;
+}
+
+static void guard(struct stream *s)
+{
+    int64_t now = clock_us();
+    uint64_t busy = io_busy_us(s->io);
+    if (++s->guard_passes < GUARD_PASSES)
+        return;
+    double share = (double)(busy - s->guard_busy_us) / (double)(now - s->guard_since + 1);
+    if (s->guard_since && share > 0.95)
+        s->guard_ranks = s->guard_ranks > 16 ? 8 : s->guard_ranks / 2;
+    else if (s->guard_ranks < STREAM_RANKS_MOST)
+        s->guard_ranks = 2 * s->guard_ranks + 1;
+    s->guard_passes = 0;
+    s->guard_since = now;
+    s->guard_busy_us = busy;
+}
+
+void ahead_settle(struct stream *s)
+{
+    struct turn *t = &s->turn;
+    bool is_empty = true;
+    prompt_settle(s);
+    if (!t->is_band)
+        learn(s);
+    for (int i = s->pool[t->class_index].guessed.oldest, newer; i >= 0; i = newer) {
+        const struct slot *g = &s->slot[i];
+        newer = g->newer;
+        if (g->layer == t->layer && !s->rows[g->expert])
+            settle_unselected(s, i);
+    }
+    if (t->is_band || t->layer != s->first_layer)
+        return;
+    for (int c = 0; c < s->arena.classes; c++)
+        is_empty = is_empty && !s->pool[c].staged;
+    s->stats.staging_empty += is_empty;
+    if (s->ahead_options.has_guard)
+        guard(s);
+}
+
+void ahead_forget(struct stream *s)
+{
+    int layer = s->turn.layer;
+    memset(s->rank + s->record_of[layer], NO_RANK, (size_t)s->layer[layer].experts);
+}
+
+static void drop_until(struct stream *s, uint64_t turn)
+{
+    for (int c = 0; c < s->arena.classes; c++)
+        for (int i = s->pool[c].guessed.oldest, newer; i >= 0; i = newer) {
+            newer = s->slot[i].newer;
+            if (s->slot[i].until_turn <= turn)
+                give_up(s, i);
+        }
+}
+
+void ahead_expire(struct stream *s)
+{
+    drop_until(s, s->turns);
+}
+
+void ahead_drop_all(struct stream *s)
+{
+    drop_until(s, UINT64_MAX);
+}
+
+/* ---- guesses ---- */
+
+int stream_guess_ranks(const struct stream *s, int layer, bool is_band)
+{
+    int experts = s->layer[layer].experts, ranks = s->ahead_options.ranks;
+    if (s->residents_of[layer] == experts)
+        return 0;
+    if (is_band)
+        return s->has_look_ahead ? s->experts_used : 0;
+    if (s->ahead_options.is_off || s->ahead_options.kind != STREAM_GUESS_ROUTER)
+        return 0;
+    if (!ranks) /* those behind are selected too rarely to be worth counting */
+        ranks = 2 * s->experts_used < 8 ? 8 : 2 * s->experts_used;
+    ranks = ranks < STREAM_RANKS_MOST ? ranks : STREAM_RANKS_MOST;
+    return ranks < experts ? ranks : experts;
+}
+
+/* Whether the weight of a guess is so much above the best that is not selected. */
+static bool has_margin(const struct stream *s, const float *weights, int rank, int ranks)
+{
+    float margin = s->ahead_options.margin;
+    int next = s->experts_used;
+    if (margin <= 0 || !weights)
+        return true;
+    return rank < next && (next >= ranks || weights[rank] - weights[next] >= margin);
+}
+
+/* The best ranks of all rows first. Everything that was guessed is counted, read or not. */
+static void guess_for_window(struct stream *s, int layer, const int32_t *ids, const float *weights,
+                             int rows, int ranks)
+{
+    ranks = ranks < STREAM_RANKS_MOST ? ranks : STREAM_RANKS_MOST;
+    uint8_t *rank_of = s->rank + s->record_of[layer];
+    bool has_room = true;
+    for (int r = 0; r < ranks; r++)
+        for (int row = 0; row < rows; row++) {
+            int x = ids[row * ranks + r];
+            if (x < 0 || rank_of[x] != NO_RANK)
+                continue;
+            bool there = is_resident(s, layer, x);
+            rank_of[x] = (uint8_t)(r | (there ? RANK_RESIDENT : 0));
+            if (!there && has_room && may_read(s, layer, r) &&
+                has_margin(s, weights ? weights + row * ranks : NULL, r, ranks))
+                has_room = ahead_stage(s, layer, x);
+        }
+}
+
+void stream_guess(struct stream *s, int layer, const int32_t *ids, const float *weights, int rows,
+                  int ranks, bool is_band)
+{
+    assert(layer >= 0 && layer < s->layers && s->layer[layer].experts);
+    if (is_band)
+        prompt_guess(s, layer, ids, rows * ranks);
+    else
+        guess_for_window(s, layer, ids, weights, rows, ranks);
+}
+
+/* ---- guesses without a router ---- */
+
+static int next_layer(const struct stream *s, int layer)
+{
+    do
+        layer++;
+    while (layer < s->layers && !s->layer[layer].experts);
+    return layer < s->layers ? layer : -1;
+}
+
+static int32_t *previous_of(const struct stream *s, int layer)
+{
+    return s->previous + (size_t)layer * (size_t)s->experts_used;
+}
+
+/* The counters of what has followed on expert `x` of the layer, in the next one. */
+static uint16_t *follows(const struct stream *s, int layer, int x)
+{
+    return s->follows + s->follows_at[layer] + (size_t)x * (size_t)s->layer[layer + 1].experts;
+}
+
+static void learn_table(struct stream *s)
+{
+    int layer = s->turn.layer, before = layer - 1;
+    for (int a = 0; before >= 0 && s->layer[before].experts && a < s->experts_used; a++) {
+        int x = previous_of(s, before)[a];
+        uint16_t *row = x >= 0 ? follows(s, before, x) : NULL;
+        for (int j = 0; row && j < s->turn.wanted; j++)
+            if (++row[s->want[j].expert] == UINT16_MAX)
+                for (int y = 0; y < s->layer[layer].experts; y++)
+                    row[y] /= 2;
+    }
+}
+
+/* The experts of the layer after the turn's that have followed most; returns how many. */
+static int guess_by_table(struct stream *s, int32_t *ids, int most)
+{
+    int layer = s->turn.layer, experts = s->layer[layer + 1].experts, n = 0;
+    for (int y = 0; y < experts; y++) {
+        uint32_t sum = 0;
+        for (int j = 0; j < s->turn.wanted; j++)
+            sum += follows(s, layer, s->want[j].expert)[y];
+        s->key[y] = (uint64_t)(UINT32_MAX - sum) << 32 | (uint64_t)y;
+    }
+    sort_u64(s->key, (size_t)experts);
+    for (; n < most && n < experts && s->key[n] >> 32 != UINT32_MAX; n++)
+        ids[n] = (int32_t)(uint32_t)s->key[n];
+    return n;
+}
+
+void ahead_without_router(struct stream *s)
+{
+    const struct turn *t = &s->turn;
+    enum stream_guess_kind kind = s->ahead_options.kind;
+    if (t->is_band || kind == STREAM_GUESS_ROUTER || s->ahead_options.is_off)
+        return;
+    int next = next_layer(s, t->layer);
+    int32_t ids[STREAM_RANKS_MOST];
+    if (kind == STREAM_GUESS_TABLE)
+        learn_table(s);
+    int32_t *mine = previous_of(s, t->layer);
+    for (int j = 0; j < s->experts_used; j++)
+        mine[j] = j < t->wanted ? s->want[j].expert : -1;
+    if (next < 0)
+        return;
+    if (kind == STREAM_GUESS_PREVIOUS)
+        guess_for_window(s, next, previous_of(s, next), NULL, 1, s->experts_used);
+    else if (next == t->layer + 1)
+        guess_for_window(s, next, ids, NULL, 1, guess_by_table(s, ids, 2 * s->experts_used));
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bands (docs/streaming.md, "Prefill"). A band needs most experts of every layer, far more than the
+ * arena holds, so what counts is that the drive never pauses: while a layer is computed, the next
+ * one's experts are read, most tokens first, as far as there are slots. For that a prompt borrows
+ * places from the cache, in the policy's order, and gives them back at its end, filled with what its
+ * last band used most. */
+#include "stream/inner.h"
+#include "stream/sort.h"
+
+/* ---- look-ahead ---- */
+
+static uint64_t most_first(uint32_t count, int expert)
+{
+    return (uint64_t)(UINT32_MAX - count) << 32 | (uint64_t)expert;
+}
+
+/* key[0..n-1] has experts in the order of reading. */
+static void start_look_ahead(struct stream *s, int layer, int n)
+{
+    sort_u64(s->key, (size_t)n);
+    for (int j = 0; j < n; j++)
+        s->ahead_expert[j] = (int32_t)(uint32_t)s->key[j];
+    s->ahead = (struct look_ahead){.layer = layer, .n = n};
+    prompt_go_on(s);
+}
+
+void prompt_go_on(struct stream *s)
+{
+    struct look_ahead *a = &s->ahead;
+    bool turn_comes_first = s->turn.is_active && s->turn.unread < s->turn.wanted;
+    while (!turn_comes_first && a->next < a->n &&
+           ahead_stage(s, a->layer, s->ahead_expert[a->next]))
+        a->next++;
+}
+
+void prompt_settle(struct stream *s)
+{
+    if (s->ahead.layer == s->turn.layer || !s->turn.is_band)
+        s->ahead.n = 0;
+}
+
+/* Counts the rows of each expert; those that are not resident are read. */
+void prompt_guess(struct stream *s, int layer, const int32_t *ids, int n)
+{
+    uint8_t *rank_of = s->rank + s->record_of[layer];
+    int missing = 0;
+    for (int i = 0; i < n; i++)
+        s->rows[ids[i]]++;
+    for (int i = 0; i < n; i++) {
+        int x = ids[i];
+        if (s->rows[x] && !is_resident(s, layer, x)) {
+            s->key[missing++] = most_first(s->rows[x], x);
+            rank_of[x] = 0;
+        }
+        s->rows[x] = 0;
+    }
+    start_look_ahead(s, layer, missing);
+}
+
+/* The first layer has no layer before it: what the last band used most, else what is popular. */
+void prompt_next_band(struct stream *s)
+{
+    int layer = s->first_layer, experts = s->layer[layer].experts, n = 0;
+    if (!s->is_prompt || !s->has_look_ahead || s->prompt_rows <= 0)
+        return;
+    const uint32_t *heat = s->heat + s->record_of[layer], *count = s->count + s->record_of[layer];
+    bool is_hot = false;
+    for (int x = 0; x < experts; x++)
+        is_hot = is_hot || heat[x];
+    for (int x = 0; x < experts; x++) {
+        uint32_t uses = is_hot ? heat[x] : count[x];
+        if (uses && !is_resident(s, layer, x))
+            s->key[n++] = most_first(uses, x);
+    }
+    start_look_ahead(s, layer, n);
+    int64_t most = s->prompt_rows * s->experts_used; /* that can be selected at all */
+    if (s->ahead.n > most)
+        s->ahead.n = (int)most;
+}
+
+/* ---- borrowing ---- */
+
+static int most_experts_of_class(const struct stream *s, int class_index)
+{
+    int most = 0;
+    for (int l = 0; l < s->layers; l++)
+        if (s->layer[l].experts > most && class_of_layer(s, l) == class_index)
+            most = s->layer[l].experts;
+    return most;
+}
+
+/* What one layer of the prompt may need, at most a quarter of the class; nothing where everything
+ * fits. */
+static int places_to_borrow(const struct stream *s, int class_index, int rows)
+{
+    const struct arena_class *k = &s->arena.class[class_index];
+    int64_t most = (int64_t)rows * s->experts_used;
+    int experts = most_experts_of_class(s, class_index);
+    int left = s->pool[class_index].capacity - k->least;
+    if ((uint64_t)k->slots >= k->records)
+        return 0;
+    most = most < experts ? most : experts;
+    most = most < k->slots / 4 ? most : k->slots / 4;
+    most = most < left ? most : left;
+    return most > 0 ? (int)most : 0;
+}
+
+void stream_prompt_begin(struct stream *s, int rows)
+{
+    assert(!s->turn.is_active);
+    if (s->is_prompt)
+        stream_prompt_end(s);
+    s->is_prompt = true;
+    s->prompt_rows = rows;
+    io_set_prompt(s->io, true);
+    turn_collect(s, false);
+    for (int c = 0; c < s->arena.classes && s->has_look_ahead; c++) {
+        struct pool *p = &s->pool[c];
+        p->borrowed = places_to_borrow(s, c, rows);
+        p->capacity -= p->borrowed;
+        victims_shrink(s, c, p->capacity);
+    }
+    s->sweep_layer = s->layers; /* the next band is a new sweep */
+    prompt_next_band(s);
+}
+
+/* ---- what stays behind ---- */
+
+/* key[0..n-1]: records (class's own) that were hot and are not resident, hottest first. */
+static int sort_hot(struct stream *s, int class_index)
+{
+    int n = 0;
+    for (int l = 0; l < s->layers; l++) {
+        if (!s->layer[l].experts || class_of_layer(s, l) != class_index)
+            continue;
+        for (int x = 0; x < s->layer[l].experts; x++)
+            if (s->heat[s->record_of[l] + x] && !is_resident(s, l, x))
+                s->key[n++] = most_first(s->heat[s->record_of[l] + x], s->record_of[l] + x);
+    }
+    sort_u64(s->key, (size_t)n);
+    return n;
+}
+
+static int layer_of_record(const struct stream *s, int record)
+{
+    int l = s->layers - 1;
+    while (s->record_of[l] > record)
+        l--;
+    return l;
+}
+
+/* The hottest become residents, the hottest of all as the last used; they are read behind everything
+ * that somebody waits for. */
+static void admit_hottest(struct stream *s, int class_index)
+{
+    const struct pool *p = &s->pool[class_index];
+    int n = sort_hot(s, class_index), places = p->capacity - p->residents;
+    n = n < places ? n : places;
+    for (int j = n - 1; j >= 0; j--) {
+        int record = (int)(uint32_t)s->key[j], l = layer_of_record(s, record);
+        int x = record - s->record_of[l], i = s->home[l][x];
+        if (i >= 0) {
+            slot_promote(s, i, SLOT_RESIDENT);
+        } else {
+            i = slot_take(s, class_index);
+            slot_assign(s, i, l, x, SLOT_RESIDENT);
+            s->slot[i].is_lost = true;
+        }
+        victims_admit(s, i, false, s->heat[record]);
+        s->by_age[j] = i;
+    }
+    for (int j = 0; j < n; j++)
+        if (s->slot[s->by_age[j]].is_lost && !s->slot[s->by_age[j]].reads_left)
+            slot_read(s, s->by_age[j], IO_AHEAD);
+}
+
+void stream_prompt_end(struct stream *s)
+{
+    assert(!s->turn.is_active);
+    if (!s->is_prompt)
+        return;
+    s->is_prompt = false;
+    s->ahead.n = 0;
+    ahead_drop_all(s);
+    io_set_prompt(s->io, false);
+    for (int c = 0; c < s->arena.classes; c++) {
+        s->pool[c].capacity += s->pool[c].borrowed;
+        s->pool[c].borrowed = 0;
+        admit_hottest(s, c);
+    }
+}
