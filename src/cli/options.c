@@ -12,9 +12,10 @@ enum {
     TOKENIZE = 1 << COMMAND_TOKENIZE,
     LOGITS = 1 << COMMAND_LOGITS,
     RENDER = 1 << COMMAND_RENDER,
+    BENCH = 1 << COMMAND_BENCH,
     HELP = 1 << COMMAND_HELP,
     ANSWERS = RUN | CHAT,           /* commands that sample */
-    PLANNED = RUN | CHAT | PLAN | LOGITS, /* commands that a memory plan is made for */
+    PLANNED = RUN | CHAT | PLAN | LOGITS | BENCH, /* commands that a memory plan is made for */
     ALL = (1 << COMMANDS) - 1,
 };
 
@@ -48,6 +49,12 @@ const struct command_line command_lines[COMMANDS] = {
         COMMAND_RENDER, "render", "-m MODEL --messages FILE.json [options]",
         "the exact prompt that a conversation becomes",
         "Prints the prompt that a conversation becomes. No weights are read.", 0},
+    [COMMAND_BENCH] = {
+        COMMAND_BENCH, "bench", "-m MODEL [-p N] [-n N] [-d N] [-r N] [--ids FILE]\n--arms FILE.json",
+        "how fast a model runs here, or one configuration after another",
+        "Times a prompt and the tokens after it, -r times, each from an empty state, and prints\n"
+        "medians. With --arms it runs several configurations in turn (A B B A), each run a program\n"
+        "of its own, so that a machine that slows down does not favour one of them.", 0},
     [COMMAND_HELP] = {
         COMMAND_HELP, "help", "[COMMAND] [--man | --completion SHELL]",
         "this page, or that of a command",
@@ -66,7 +73,7 @@ const struct option_line option_lines[OPTIONS] = {
     {OPTION_PROMPT, TASK, OPTION_TEXT, 'p', "prompt", "TEXT", RUN, .help = "the text to continue"},
     {OPTION_FILE, TASK, OPTION_TEXT, 'f', "file", "FILE", RUN,
      .help = "the text is in FILE; `-` alone: on stdin"},
-    {OPTION_IDS, TASK, OPTION_TEXT, 0, "ids", "FILE", RUN | LOGITS,
+    {OPTION_IDS, TASK, OPTION_TEXT, 0, "ids", "FILE", RUN | LOGITS | BENCH,
      .help = "token ids in place of text, decimals; -: stdin"},
     {OPTION_TO_TEXT, TASK, OPTION_FLAG, 0, "ids", NULL, TOKENIZE,
      .help = "the way back: ids (JSON or decimals) to text"},
@@ -112,6 +119,16 @@ const struct option_line option_lines[OPTIONS] = {
      .help = "a completion script (bash)", .words = "bash"},
     {OPTION_STATS, TASK, OPTION_TEXT, 0, "stats", "FILE", RUN | CHAT,
      .help = "write figures about the run as JSON"},
+    {OPTION_BENCH_PROMPT, TASK, OPTION_WHOLE, 'p', "prompt", "N", BENCH,
+     .help = "tokens of the prompt that is timed (512)", .least = 0, .most = INT_MAX},
+    {OPTION_BENCH_TOKENS, TASK, OPTION_WHOLE, 'n', "tokens", "N", BENCH,
+     .help = "tokens after it, one at a time (64)", .least = 0, .most = INT_MAX},
+    {OPTION_DEPTH, TASK, OPTION_WHOLE, 'd', "depth", "N", BENCH,
+     .help = "tokens before it that are not timed (0)", .least = 0, .most = INT_MAX},
+    {OPTION_REPS, TASK, OPTION_WHOLE, 'r', "reps", "N", BENCH,
+     .help = "repetitions (3)", .least = 1, .most = 10000},
+    {OPTION_ARMS, TASK, OPTION_TEXT, 0, "arms", "FILE.json", BENCH,
+     .help = "configurations to compare, see strata(1)"},
 
     /* Sampling. */
     {OPTION_TEMP, SAMPLING, OPTION_REAL, 0, "temp", "X", ANSWERS,
@@ -156,7 +173,7 @@ const struct option_line option_lines[OPTIONS] = {
      .help = "most tokens of a decode step, 1 to 8 (8)", .least = 1, .most = 8},
 
     /* Everywhere. */
-    {OPTION_JSON, COMMON, OPTION_FLAG, 0, "json", NULL, RUN | INSPECT | PLAN,
+    {OPTION_JSON, COMMON, OPTION_FLAG, 0, "json", NULL, RUN | INSPECT | PLAN | BENCH,
      .help = "one JSON object on stdout and nothing else"},
     {OPTION_QUIET, COMMON, OPTION_FLAG, 'q', "quiet", NULL, ALL, .help = "only results and errors"},
     {OPTION_VERBOSE, COMMON, OPTION_FLAG, 'v', "verbose", NULL, ALL, .help = "explain what is done"},

@@ -216,6 +216,7 @@ static const struct {
     {OPTION_SPECIAL, OPTION_NO_SPECIAL}, {OPTION_TO_TEXT, OPTION_SPECIAL},
     {OPTION_TO_TEXT, OPTION_NO_SPECIAL}, {OPTION_SYSTEM, OPTION_SYSTEM_FILE},
     {OPTION_QUIET, OPTION_VERBOSE},     {OPTION_MAN, OPTION_COMPLETION},
+    {OPTION_ARMS, OPTION_MODEL},        {OPTION_ARMS, OPTION_REPS},
 };
 
 /* "-m" where there is a letter, "--out" else. */
@@ -240,7 +241,8 @@ static bool check_needed(const struct options *o, struct strata_error *e)
     };
     const char *command = command_lines[o->command].name;
     char name[32];
-    if (o->command != COMMAND_HELP && !option_given(o, OPTION_MODEL))
+    bool has_model = option_given(o, OPTION_MODEL) || option_given(o, OPTION_ARMS);
+    if (o->command != COMMAND_HELP && !has_model)
         return wrong(e, "%s needs a model, -m MODEL: strata %s --help says more", command, command);
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         if (o->command == needed[i].command && !option_given(o, needed[i].option))

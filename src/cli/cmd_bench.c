@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `strata bench`: how fast a model runs here. Prompt and answer are timed apart, several times, each
+ * from an empty state; ids are taken and invented exactly as the peers' program does, so that both
+ * do the same work. */
+#include "cli/bench.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "cli/cli.h"
+#include "cli/input.h"
+#include "cli/output.h"
+#include "gguf/gguf.h"
+
+/* ids[0 .. forced - 1] come from the file; decoding beyond them takes the best token. */
+struct bench {
+    const struct options *o;
+    struct strata_model *model;
+    struct strata_session *session;
+    struct strata_model_info info;
+    int32_t *ids; /* [depth + prompt + tokens] */
+    size_t forced, depth, prompt, tokens, reps;
+    double *latency_ms;     /* [tokens] */
+    double *prefill, *decode; /* [reps], tok/s */
+    struct json_out list;   /* of the repetitions */
+    uint64_t bytes_per_token;
+    double memory_gb_s;
+};
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_quantile(double *values, size_t n, double q)
+{
+    if (!n)
+        return 0;
+    qsort(values, n, sizeof *values, compare);
+    double at = q * (double)(n - 1);
+    size_t below = (size_t)at;
+    double part = at - (double)below;
+    return below + 1 < n ? values[below] * (1 - part) + values[below + 1] * part : values[below];
+}
+
+static double per_second(size_t n, int64_t us)
+{
+    return us > 0 ? (double)n * 1e6 / (double)us : 0;
+}
+
+/* ---- What is fed ---------------------------------------------------------------------------- */
+
+static size_t whole(const struct options *o, enum option which, size_t otherwise)
+{
+    return option_given(o, which) ? (size_t)o->value[which].whole : otherwise;
+}
+
+/* Ids that a file does not give are those of xorshift64, as in the peers' program. */
+static void invent_ids(struct bench *b, size_t from, size_t need)
+{
+    uint64_t s = 88172645463325252u, vocab = (uint64_t)b->info.vocab;
+    for (size_t i = from; i < need; i++) {
+        s ^= s << 13;
+        s ^= s >> 7;
+        s ^= s << 17;
+        b->ids[i] = (int32_t)(s % (vocab > 512 ? vocab - 256 : vocab));
+    }
+}
+
+static bool read_ids(struct bench *b, struct strata_error *e)
+{
+    size_t need = b->depth + b->prompt + b->tokens, n = 0;
+    int32_t *given = NULL;
+    const char *path = option_text(b->o, OPTION_IDS);
+    if (path) {
+        size_t bytes;
+        char *text = input_read(path, &bytes, e);
+        bool ok = text && input_ids(text, bytes, strcmp(path, "-") ? path : "stdin", b->info.vocab,
+                                    &given, &n, e);
+        mem_free(text);
+        if (!ok)
+            return false;
+    }
+    struct err low;
+    err_clear(&low);
+    b->ids = mem_alloc_array(need, sizeof *b->ids, "ids", &low);
+    b->forced = n < need ? n : need;
+    if (b->ids) {
+        if (b->forced)
+            memcpy(b->ids, given, b->forced * sizeof *given);
+        invent_ids(b, b->forced, need);
+    }
+    mem_free(given);
+    return take_error(e, &low);
+}
+
+static bool allocate(struct bench *b, struct strata_error *e)
+{
+    struct err low;
+    err_clear(&low);
+    b->latency_ms = mem_alloc_array(b->tokens + 1, sizeof *b->latency_ms, "latencies", &low);
+    b->prefill = mem_alloc_array(b->reps, sizeof *b->prefill, "results", &low);
+    b->decode = mem_alloc_array(b->reps, sizeof *b->decode, "results", &low);
+    return take_error(e, &low);
+}
+
+/* ---- What a token moves --------------------------------------------------------------------- */
+
+/* Weights that a decode step of one token touches: the trunk, but of a table of embeddings one row,
+ * and the experts that it uses. */
+static bool count_bytes(struct bench *b, struct strata_error *e)
+{
+    struct err low;
+    err_clear(&low);
+    struct gguf_file *f = gguf_open(b->info.path, &low);
+    if (!f)
+        return take_error(e, &low);
+    const struct gguf_tensor *table = gguf_tensor_find(f, "token_embd.weight");
+    b->bytes_per_token = b->info.trunk_bytes;
+    if (table && gguf_tensor_find(f, "output.weight"))
+        b->bytes_per_token -= table->bytes - table->bytes / (table->ne[1] ? table->ne[1] : 1);
+    if (b->info.experts)
+        b->bytes_per_token += b->info.expert_bytes / (uint64_t)b->info.experts *
+                              (uint64_t)b->info.experts_used;
+    gguf_close(f);
+    return true;
+}
+
+#define READ_BYTES ((size_t)64 << 20) /* a thread: past the caches, soon done */
+
+struct reading {
+    const uint64_t *memory; /* [threads][READ_BYTES / 8] */
+    uint64_t sum[1024];
+};
+
+static void read_part(void *ctx, int chunk, int worker)
+{
+    struct reading *r = ctx;
+    const uint64_t *from = r->memory + (size_t)chunk * (READ_BYTES / 8);
+    uint64_t sum[8] = {0};
+    for (size_t i = 0; i < READ_BYTES / 8; i += 8)
+        for (int j = 0; j < 8; j++)
+            sum[j] += from[i + (size_t)j];
+    r->sum[chunk] = sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
+}
+
+/* The best of some passes over memory with as many threads as the model gets; 0: there is no
+ * memory for it. The model is freed before, so that its plan has the room. */
+static double measure_memory(int threads)
+{
+    struct err ignored;
+    err_clear(&ignored);
+    size_t bytes = READ_BYTES * (size_t)threads;
+    struct reading r = {0};
+    struct pool *p = pool_create(threads, &ignored);
+    uint64_t *memory = p ? mem_map(bytes, "a measurement", &ignored) : NULL;
+    int64_t best = INT64_MAX;
+    if (memory) {
+        memset(memory, 1, bytes);
+        r.memory = memory;
+        for (int i = 0; i < 5; i++) {
+            int64_t began = clock_us();
+            pool_run(p, read_part, &r, threads);
+            int64_t us = clock_us() - began;
+            best = us < best ? us : best;
+        }
+    }
+    mem_unmap(memory, bytes);
+    pool_free(p);
+    return memory && best > 0 ? (double)bytes * 1e-3 / (double)best : 0;
+}
+
+/* ---- One repetition ------------------------------------------------------------------------- */
+
+static bool feed_prompt(struct bench *b, int64_t *us, struct strata_error *e)
+{
+    static const struct strata_pass quiet = {.cancel = &interrupted};
+    if (!strata_session_reset(b->session, e) ||
+        (b->depth && !strata_feed(b->session, b->ids, b->depth, &quiet, e)))
+        return false;
+    strata_stats_reset(b->model);
+    int64_t began = clock_us();
+    bool ok = !b->prompt || strata_feed(b->session, b->ids + b->depth, b->prompt, &quiet, e);
+    *us = clock_us() - began;
+    return ok;
+}
+
+/* The best token is found after every step, as in a greedy answer. */
+static bool decode(struct bench *b, int64_t *us, struct strata_error *e)
+{
+    static const struct strata_pass quiet = {.cancel = &interrupted};
+    const struct strata_sampling greedy = {.top_p = 1, .repetition_penalty = 1};
+    size_t at = b->depth + b->prompt;
+    int32_t next = b->tokens ? b->ids[at] : 0;
+    bool has_logits = strata_logits(b->session) != NULL;
+    if (!strata_answer_begin(b->session, &greedy, e) ||
+        (has_logits && b->tokens && !strata_sample(b->session, &next, e)))
+        return false;
+    int64_t began = clock_us(), before = began;
+    for (size_t i = 0; i < b->tokens; i++) {
+        if (at + i < b->forced)
+            next = b->ids[at + i];
+        if (!strata_step(b->session, &next, 1, &quiet, e) || !strata_sample(b->session, &next, e))
+            return false;
+        int64_t now = clock_us();
+        b->latency_ms[i] = (double)(now - before) * 1e-3;
+        before = now;
+    }
+    *us = clock_us() - began;
+    return true;
+}
+
+static void put_number(struct json_out *out, const char *key, double value)
+{
+    json_putf(out, ", \"%s\": ", key);
+    json_put_f64(out, value);
+}
+
+static void note_repetition(struct bench *b, size_t r, const struct strata_stats *prompt,
+                            const struct strata_stats *all)
+{
+    struct json_out *out = &b->list;
+    json_putf(out, "%s{\"prefill_tok_s\": ", r ? ", " : "");
+    json_put_f64(out, b->prefill[r]);
+    put_number(out, "decode_tok_s", b->decode[r]);
+    double first = b->tokens ? b->latency_ms[0] : 0;
+    put_number(out, "decode_ms_p50", bench_quantile(b->latency_ms, b->tokens, 0.5));
+    put_number(out, "decode_ms_p95", bench_quantile(b->latency_ms, b->tokens, 0.95));
+    put_number(out, "decode_ms_first", first);
+    json_putf(out, ", \"prefill_read_bytes\": %llu, \"decode_read_bytes\": %llu",
+              (unsigned long long)prompt->bytes_read,
+              (unsigned long long)(all->bytes_read - prompt->bytes_read));
+    json_putf(out, ", \"prefill_misses\": %llu, \"decode_hits\": %llu, \"decode_misses\": %llu",
+              (unsigned long long)prompt->misses, (unsigned long long)(all->hits - prompt->hits),
+              (unsigned long long)(all->misses - prompt->misses));
+    json_puts(out, "}");
+    message_progress("repetition %zu of %zu: prompt %.2f, answer %.2f tokens a second", r + 1, b->reps,
+                     b->prefill[r], b->decode[r]);
+}
+
+static bool repeat(struct bench *b, struct strata_error *e)
+{
+    for (size_t r = 0; r < b->reps; r++) {
+        int64_t prompt_us, decode_us;
+        struct strata_stats prompt, all;
+        if (!feed_prompt(b, &prompt_us, e))
+            return false;
+        strata_stats_get(b->model, &prompt);
+        if (!decode(b, &decode_us, e))
+            return false;
+        strata_stats_get(b->model, &all);
+        b->prefill[r] = b->prompt ? per_second(b->prompt, prompt_us) : 0;
+        b->decode[r] = b->tokens ? per_second(b->tokens, decode_us) : 0;
+        note_repetition(b, r, &prompt, &all);
+    }
+    message_progress_end();
+    return true;
+}
+
+/* ---- The result ----------------------------------------------------------------------------- */
+
+static void put_speeds(struct json_out *out, const char *key, double *values, size_t n)
+{
+    char name[64];
+    double median = bench_quantile(values, n, 0.5); /* which sorts them */
+    put_number(out, key, median);
+    snprintf(name, sizeof name, "%s_min", key);
+    put_number(out, name, values[0]);
+    snprintf(name, sizeof name, "%s_max", key);
+    put_number(out, name, values[n - 1]);
+}
+
+static bool print_json(struct bench *b, const struct strata_stats *s, const struct strata_plan *plan,
+                       struct strata_error *e)
+{
+    struct json_out out = {0};
+    struct strata_version v;
+    strata_version_get(&v);
+    json_putf(&out, "{\"engine\": \"strata %s (%s)\", \"model\": ", v.version, v.commit);
+    const char *path = option_text(b->o, OPTION_MODEL);
+    json_put_string(&out, path, strlen(path));
+    json_putf(&out, ", \"n_prompt\": %zu, \"n_gen\": %zu, \"depth\": %zu, \"threads\": %d", b->prompt,
+              b->tokens, b->depth, plan->threads);
+    json_putf(&out, ", \"slots\": %llu, \"experts\": %llu, \"plan_total\": %llu",
+              (unsigned long long)plan->slots, (unsigned long long)plan->experts,
+              (unsigned long long)plan->plan_total);
+    json_putf(&out, ", \"forced_ids\": %s",
+              b->forced == b->depth + b->prompt + b->tokens ? "true" : "false");
+    put_number(&out, "load_s", s->load_s);
+    json_putf(&out, ", \"peak_rss_bytes\": %llu", (unsigned long long)s->peak_rss);
+    put_speeds(&out, "prefill_tok_s", b->prefill, b->reps);
+    put_speeds(&out, "decode_tok_s", b->decode, b->reps);
+    json_putf(&out, ", \"bytes_per_token\": %llu", (unsigned long long)b->bytes_per_token);
+    put_number(&out, "memory_gb_s", b->memory_gb_s);
+    double gb_s = (double)b->bytes_per_token * bench_quantile(b->decode, b->reps, 0.5) * 1e-9;
+    put_number(&out, "memory_share", b->memory_gb_s > 0 ? gb_s / b->memory_gb_s : 0);
+    json_puts(&out, ", \"reps\": [");
+    json_put(&out, b->list.text ? b->list.text : "", b->list.bytes);
+    json_puts(&out, "]}\n");
+    out.failed |= b->list.failed;
+    return output_json(&out, e);
+}
+
+static bool print_text(struct bench *b, const struct strata_stats *s, struct strata_error *e)
+{
+    struct json_out out = {0};
+    const struct {
+        const char *what;
+        size_t tokens;
+        double *values;
+    } rows[] = {{"prompt", b->prompt, b->prefill}, {"answer", b->tokens, b->decode}};
+    for (int i = 0; i < 2; i++) {
+        double median = bench_quantile(rows[i].values, b->reps, 0.5);
+        json_putf(&out, "%s %6zu tokens  %9.2f a second  (%.2f to %.2f, %zu repetition%s)\n",
+                  rows[i].what, rows[i].tokens, median, rows[i].values[0], rows[i].values[b->reps - 1],
+                  b->reps, b->reps == 1 ? "" : "s");
+    }
+    double gb_s = (double)b->bytes_per_token * bench_quantile(b->decode, b->reps, 0.5) * 1e-9;
+    json_putf(&out, "weights %.1f MB a token: %.2f of the %.2f GB/s that memory gives\n",
+              (double)b->bytes_per_token * 1e-6, gb_s, b->memory_gb_s);
+    json_putf(&out, "loading %.2f s, peak memory %.0f MiB\n", s->load_s,
+              (double)s->peak_rss / (1 << 20));
+    return output_json(&out, e);
+}
+
+static void release_model(struct bench *b)
+{
+    strata_session_free(b->session);
+    strata_model_free(b->model);
+    b->session = NULL;
+    b->model = NULL;
+}
+
+static bool print_result(struct bench *b, struct strata_error *e)
+{
+    struct strata_stats s;
+    struct strata_plan plan;
+    strata_stats_get(b->model, &s);
+    if (!strata_plan_get(b->model, &plan, e))
+        return false;
+    release_model(b);
+    b->memory_gb_s = measure_memory(plan.threads);
+    return option_given(b->o, OPTION_JSON) ? print_json(b, &s, &plan, e) : print_text(b, &s, e);
+}
+
+/* ---- All of it ------------------------------------------------------------------------------ */
+
+/* The context is what the measurement needs, unless --ctx says more. */
+static struct options with_context(const struct options *o, size_t need)
+{
+    struct options own = *o;
+    if (!option_given(o, OPTION_CTX))
+        own.value[OPTION_CTX] = (struct option_value){.given = true, .whole = need ? need : 1};
+    return own;
+}
+
+static bool prepare(struct bench *b, struct strata_error *e)
+{
+    size_t need = b->depth + b->prompt + b->tokens;
+    if (need > INT_MAX)
+        return fail(e, STRATA_USAGE, "%zu tokens are more than a context can hold", need);
+    struct options own = with_context(b->o, need);
+    b->model = open_model(&own, 0, e);
+    struct strata_plan plan;
+    if (!b->model || !strata_model_info(b->model, &b->info, e) || !strata_plan_get(b->model, &plan, e))
+        return false;
+    if (need > (size_t)plan.ctx)
+        return fail(e, STRATA_USAGE, "depth, prompt and answer are %zu tokens, the context holds %d",
+                    need, plan.ctx);
+    return read_ids(b, e) && allocate(b, e) && count_bytes(b, e) && load_model(b->model, e) &&
+           (b->session = strata_session_create(b->model, e)) != NULL;
+}
+
+enum status command_bench(const struct options *o)
+{
+    if (option_given(o, OPTION_ARMS))
+        return bench_arms(o);
+    interrupt_listen(false);
+    struct strata_error e = {0};
+    struct bench b = {.o = o,
+                      .depth = whole(o, OPTION_DEPTH, 0),
+                      .prompt = whole(o, OPTION_BENCH_PROMPT, 512),
+                      .tokens = whole(o, OPTION_BENCH_TOKENS, 64),
+                      .reps = whole(o, OPTION_REPS, 3)};
+    bool ok = prepare(&b, &e) && repeat(&b, &e) && print_result(&b, &e);
+    json_out_free(&b.list);
+    mem_free(b.decode);
+    mem_free(b.prefill);
+    mem_free(b.latency_ms);
+    mem_free(b.ids);
+    release_model(&b);
+    return ok ? STATUS_DONE : message_error(&e);
+}
