@@ -31,6 +31,7 @@ static void set_x86(struct cpu_matmul *m, enum cpu_isa isa)
     cpu_set_unpack_small_avx2(m);
     cpu_set_unpack_k_avx2(m);
     cpu_set_unpack_i_avx2(m);
+    cpu_set_direct_k_avx2(m);
     if (isa < CPU_ISA_AVX512_PLAIN)
         return;
     cpu_set_dot_float_avx512(m);

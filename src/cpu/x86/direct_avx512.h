@@ -67,20 +67,6 @@ struct direct_layout {
     bool with_min;
 };
 
-/* The half floats at `at`, `step` bytes apart, as floats; lanes from `count` on are 0. Joined in
- * general registers: a wide load of halves that were just stored would wait until they are in the
- * cache. */
-INLINE __m256 load_halves(const uint8_t *at, int step, int count)
-{
-    uint64_t four[2] = {0, 0};
-    for (int b = 0; b < 8 && b < count; b++) {
-        uint16_t half;
-        memcpy(&half, at + b * step, 2);
-        four[b / 4] |= (uint64_t)half << 16 * (b % 4);
-    }
-    return _mm256_cvtph_ps(_mm_set_epi64x((int64_t)four[1], (int64_t)four[0]));
-}
-
 /* One weight row. */
 INLINE float direct_row(const uint8_t *row, const struct activations *x,
                         const struct direct_layout l, direct_block_fn *block)
@@ -100,12 +86,12 @@ INLINE float direct_row(const uint8_t *row, const struct activations *x,
                 min[b] = s.min;
         }
         __m256 dx = load_scales(x->d + g, count);
-        __m256 dw = load_halves(first + l.d_at, l.block_bytes, count);
+        __m256 dw = x86_load_halves(first + l.d_at, l.block_bytes, count);
         dw = _mm256_mul_ps(dw, _mm256_set1_ps(l.d_factor)); /* exact */
         __m256 isum = _mm256_cvtepi32_ps(sum_wide(sum));
         chain = _mm256_fmadd_ps(_mm256_mul_ps(dw, dx), isum, chain);
         if (l.with_min) {
-            dw = load_halves(first + l.d_at + 2, l.block_bytes, count);
+            dw = x86_load_halves(first + l.d_at + 2, l.block_bytes, count);
             __m256 msum = _mm256_cvtepi32_ps(sum_narrow(min));
             chain = _mm256_fnmadd_ps(_mm256_mul_ps(dw, dx), msum, chain);
         }

@@ -13,6 +13,7 @@ void cpu_set_dot_int_avx2(struct cpu_matmul *m);
 void cpu_set_unpack_small_avx2(struct cpu_matmul *m);
 void cpu_set_unpack_k_avx2(struct cpu_matmul *m);
 void cpu_set_unpack_i_avx2(struct cpu_matmul *m);
+void cpu_set_direct_k_avx2(struct cpu_matmul *m);
 
 void cpu_set_dot_float_avx512(struct cpu_matmul *m);
 void cpu_set_dot_int_avx512(struct cpu_matmul *m);      /* multiply and add */
