@@ -91,6 +91,19 @@ void hparam_ints(struct hparams *h, const char *name, int n, int64_t least, int6
     mem_free(v);
 }
 
+int hparam_largest(struct hparams *h, const char *name, int n, int64_t least, int64_t most)
+{
+    int found = (int)least;
+    int *v = mem_alloc_array((size_t)n, sizeof *v, name, h->e);
+    if (!v)
+        return found;
+    hparam_ints(h, name, n, least, most, v);
+    for (int i = 0; i < n; i++)
+        found = v[i] > found ? v[i] : found;
+    mem_free(v);
+    return found;
+}
+
 void hparam_u64s(struct hparams *h, const char *name, int n, uint64_t *out)
 {
     uint64_t *v = NULL;

@@ -12,6 +12,11 @@
 
 #define HPARAM_LAYERS_MOST 4096
 #define HPARAM_SIZE_MOST (1 << 24) /* any width, count or vocabulary */
+/* What backends take at most; several times what any model has. */
+#define HPARAM_TAPS_MOST 32      /* of a convolution */
+#define HPARAM_ROTATED_MOST 512  /* values of a head that turn */
+#define HPARAM_EXPERTS_MOST 4096 /* with more than 16384 the sum of the chosen routing weights could
+                                    fall below the 2^-14 of other-archs.md 4.5, which needs care */
 
 struct hparams {
     const struct gguf_file *file;
@@ -32,6 +37,8 @@ void hparam_key(const struct hparams *h, const char *name, char *out, size_t byt
 bool hparam_has(const struct hparams *h, const char *name);
 /* n integers (an array, or one number for all), each in least..most. */
 void hparam_ints(struct hparams *h, const char *name, int n, int64_t least, int64_t most, int *out);
+/* The largest of n such integers: head counts, where layers without heads may say 0. */
+int hparam_largest(struct hparams *h, const char *name, int n, int64_t least, int64_t most);
 /* The first n of an array of unsigned 64-bit integers that may be longer. */
 void hparam_u64s(struct hparams *h, const char *name, int n, uint64_t *out);
 /* Number of elements of an array key; 1 for a single number, 0 when missing. */

@@ -12,6 +12,7 @@ static bool open_net(struct model *m, struct err *e)
 {
     static const struct single_kind kind = {.arch = "qwen35moe", .has_delta = true,
                                             .ffn_norm = "post_attention_norm",
+                                            .sections = ROPE_SECTIONS_REQUIRED,
                                             .bind_delta = delta_net_bind};
     return single_open(m, &kind, e);
 }

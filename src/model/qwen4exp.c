@@ -80,7 +80,7 @@ static bool read_ngram(struct hparams *h, struct net *n)
     p->longest = hparam_int(h, "ple.ngram_size", 2, NGRAM_LONGEST);
     p->heads_each = hparam_int(h, "ple.heads_per_ngram", 1, NGRAM_HEADS_MOST);
     p->row_values = hparam_int(h, "embedding_length_per_layer_input", 1, HPARAM_SIZE_MOST);
-    p->taps = hparam_int(h, "ple.conv_kernel", 1, 32);
+    p->taps = hparam_int(h, "ple.conv_kernel", 1, HPARAM_TAPS_MOST);
     p->eos = hparam_int(h, "ple.eos_token_id", 0, INT32_MAX);
     int heads = ngram_heads(p);
     if (heads > NGRAM_HEADS_MOST || (int64_t)heads * p->row_values != p->embd)
@@ -136,7 +136,7 @@ static bool read_hparams(struct model *m, struct net *n, struct err *e)
                                      .rank = hparam_int(&h, "hyper_connection.low_rank", 1, most),
                                      .embd = embd, .eps = eps};
     n->delta = (struct delta_net_params){.embd = embd, .eps = eps, .gate = GATE_SIGMOID,
-                                         .taps = hparam_int(&h, "ssm.conv_kernel", 1, 32),
+                                         .taps = hparam_int(&h, "ssm.conv_kernel", 1, HPARAM_TAPS_MOST),
                                          .d = hparam_int(&h, "ssm.state_size", 1, 4096),
                                          .n_k = hparam_int(&h, "ssm.group_count", 1, 4096),
                                          .n_v = hparam_int(&h, "ssm.time_step_rank", 1, 4096)};
@@ -146,7 +146,7 @@ static bool read_hparams(struct model *m, struct net *n, struct err *e)
                              n->delta.d);
     n->moe = (struct mixture_params){
         .embd = embd, .renormalise = true,
-        .experts = hparam_int(&h, "expert_count", 1, 1 << 16),
+        .experts = hparam_int(&h, "expert_count", 1, HPARAM_EXPERTS_MOST),
         .used = hparam_int(&h, "expert_used_count", 1, 1024),
         .width = hparam_int(&h, "expert_feed_forward_length", 1, 1 << 20),
         .shared_width = hparam_int(&h, "expert_shared_feed_forward_length", 1, 1 << 20)};
@@ -154,7 +154,8 @@ static bool read_hparams(struct model *m, struct net *n, struct err *e)
         return hparam_refuse(&h, "expert_used_count", "%d of %d experts", n->moe.used, n->moe.experts);
     n->attn = (struct sparse_attn_params){
         .embd = embd, .eps = eps, .gated = true,
-        .n_head = hparam_int(&h, "attention.head_count", 1, 4096),
+        .n_head = hparam_largest(&h, "attention.head_count", n_all, 0, 4096),
+        .n_kv = hparam_largest(&h, "attention.head_count_kv", n_all, 0, 4096),
         .d_head = hparam_int(&h, "attention.key_length", 1, 4096),
         .index_heads = hparam_int(&h, "attention.indexer.head_count", 1, 4096),
         .index_d = hparam_int(&h, "attention.indexer.key_length", 1, 4096),
@@ -163,20 +164,13 @@ static bool read_hparams(struct model *m, struct net *n, struct err *e)
     if (value != n->attn.d_head)
         return hparam_refuse(&h, "attention.value_length", "%d differs from key_length %d", value,
                              n->attn.d_head);
-    int *n_kv = mem_alloc_array((size_t)n_all, sizeof *n_kv, "layers", e);
-    n->layer = mem_alloc_array((size_t)n->n_layer, sizeof *n->layer, "layers", e);
-    if (!n_kv || !n->layer) {
-        mem_free(n_kv);
-        return false;
-    }
-    hparam_ints(&h, "attention.head_count_kv", n_all, 0, 4096, n_kv);
-    for (int i = 0; i < n_all; i++) /* delta net layers may say 0 */
-        n->attn.n_kv = n_kv[i] > n->attn.n_kv ? n_kv[i] : n->attn.n_kv;
-    mem_free(n_kv);
-    if (e->code == ERR_NONE && (!n->attn.n_kv || n->attn.n_head % n->attn.n_kv))
+    if (!n->attn.n_kv || n->attn.n_head < n->attn.n_kv || n->attn.n_head % n->attn.n_kv)
         return hparam_refuse(&h, "attention.head_count", "%d heads do not share %d key heads evenly",
                              n->attn.n_head, n->attn.n_kv);
-    if (e->code != ERR_NONE || !rope_read(&h, n->attn.d_head, 0, 0, false, &n->attn.rope) || !read_ngram(&h, n) ||
+    const struct rope_rules rules = {.sections = ROPE_SECTIONS_OPTIONAL};
+    n->layer = mem_alloc_array((size_t)n->n_layer, sizeof *n->layer, "layers", e);
+    if (!n->layer || e->code != ERR_NONE ||
+        !rope_read(&h, n->attn.d_head, &rules, &n->attn.rope) || !read_ngram(&h, n) ||
         !read_layer_kinds(&h, n, n_all))
         return false;
     bool indexed = false;

@@ -4,45 +4,31 @@
 
 #include "base/mem.h"
 #include "model/dump.h"
-#include "model/rope.h"
 
 /* ---- 2 metadata ----------------------------------------------------------------------------- */
 
-/* The largest entry of head_count_kv: delta net layers may say 0. */
-static int key_heads(struct hparams *h, int n_all, int n_head)
+static bool read_attention(struct hparams *h, struct single_net *n, int n_all,
+                           const struct single_kind *kind)
 {
-    int most = 0;
-    if (!hparam_has(h, "attention.head_count_kv"))
-        return n_head;
-    int *n = mem_alloc_array((size_t)n_all, sizeof *n, "layers", h->e);
-    if (!n)
-        return n_head;
-    hparam_ints(h, "attention.head_count_kv", n_all, 0, 4096, n);
-    for (int i = 0; i < n_all; i++)
-        most = n[i] > most ? n[i] : most;
-    mem_free(n);
-    if (h->e->code == ERR_NONE && (!most || n_head % most))
-        hparam_refuse(h, "attention.head_count", "%d heads do not share %d key heads evenly", n_head,
-                      most);
-    return most ? most : 1;
-}
-
-static bool read_attention(struct hparams *h, struct single_net *n, int n_all, bool gated)
-{
-    int n_head = hparam_int(h, "attention.head_count", 1, 4096);
-    int d_head = n->embd / n_head;
-    d_head = hparam_int_or(h, "attention.key_length", 1, 4096, d_head);
+    int n_head = hparam_largest(h, "attention.head_count", n_all, 0, 4096), n_kv = n_head;
+    if (hparam_has(h, "attention.head_count_kv"))
+        n_kv = hparam_largest(h, "attention.head_count_kv", n_all, 0, 4096);
+    if (!n_kv || n_head < n_kv || n_head % n_kv)
+        return hparam_refuse(h, "attention.head_count", "%d heads do not share %d key heads evenly",
+                             n_head, n_kv);
+    int d_head = hparam_int_or(h, "attention.key_length", 1, 4096, n->embd / n_head);
     int value = hparam_int_or(h, "attention.value_length", 1, 4096, d_head);
     if (d_head < 1 || d_head > 4096)
         return hparam_refuse(h, "attention.head_count", "%d heads share a width of %d", n_head, n->embd);
     if (value != d_head)
         return hparam_refuse(h, "attention.value_length", "%d differs from key_length %d", value, d_head);
-    n->attn = (struct sparse_attn_params){.embd = n->embd, .eps = n->eps, .gated = gated,
-                                          .n_head = n_head, .d_head = d_head,
-                                          .n_kv = key_heads(h, n_all, n_head)};
-    if (h->e->code != ERR_NONE || !rope_read(h, d_head, d_head, 10000, true, &n->attn.rope))
+    n->attn = (struct sparse_attn_params){.embd = n->embd, .eps = n->eps, .gated = kind->has_delta,
+                                          .n_head = n_head, .d_head = d_head, .n_kv = n_kv};
+    const struct rope_rules rules = {.rotated = d_head, .base = 10000, .scaling = true,
+                                     .sections = kind->sections};
+    if (h->e->code != ERR_NONE || !rope_read(h, d_head, &rules, &n->attn.rope))
         return false;
-    return gated || n->attn.rope.n_rot == d_head ||
+    return kind->has_delta || n->attn.rope.n_rot == d_head ||
            hparam_refuse(h, "rope.dimension_count", "%d is not the head's %d values",
                          n->attn.rope.n_rot, d_head);
 }
@@ -51,7 +37,7 @@ static bool read_delta(struct hparams *h, struct single_net *n, bool grouped)
 {
     n->delta = (struct delta_net_params){.embd = n->embd, .eps = n->eps, .gate = GATE_SILU,
                                          .grouped = grouped,
-                                         .taps = hparam_int(h, "ssm.conv_kernel", 1, 32),
+                                         .taps = hparam_int(h, "ssm.conv_kernel", 1, HPARAM_TAPS_MOST),
                                          .d = hparam_int(h, "ssm.state_size", 1, 4096),
                                          .n_k = hparam_int(h, "ssm.group_count", 1, 4096),
                                          .n_v = hparam_int(h, "ssm.time_step_rank", 1, 4096)};
@@ -69,7 +55,7 @@ static bool read_mixture(struct hparams *h, struct single_net *n, bool shared)
 {
     int dense = hparam_int_or(h, "feed_forward_length", 0, 1 << 20, 0);
     n->moe = (struct mixture_params){.embd = n->embd, .renormalise = true,
-                                     .experts = hparam_int(h, "expert_count", 1, 1 << 16),
+                                     .experts = hparam_int(h, "expert_count", 1, HPARAM_EXPERTS_MOST),
                                      .used = hparam_int(h, "expert_used_count", 1, 1024)};
     n->moe.width = hparam_int_or(h, "expert_feed_forward_length", 1, 1 << 20, dense / n->moe.used);
     if (shared)
@@ -109,7 +95,7 @@ static bool read_hparams(struct model *m, const struct single_kind *kind, struct
     n->eps = hparam_positive(&h, "attention.layer_norm_rms_epsilon");
     m->info.context = hparam_int(&h, "context_length", 1, INT32_MAX);
     n->layer = mem_alloc_array((size_t)n->n_layer, sizeof *n->layer, "layers", e);
-    return n->layer && e->code == ERR_NONE && read_attention(&h, n, n_all, kind->has_delta) &&
+    return n->layer && e->code == ERR_NONE && read_attention(&h, n, n_all, kind) &&
            (!kind->has_delta || read_delta(&h, n, kind->grouped)) &&
            read_mixture(&h, n, kind->has_delta) && read_layer_kinds(&h, n, n_all, kind->has_delta);
 }

@@ -9,6 +9,7 @@
 #include "model/hparams.h"
 #include "model/mixture.h"
 #include "model/pass.h"
+#include "model/rope.h"
 #include "model/sparse_attn.h"
 
 struct single_layer {
@@ -47,6 +48,7 @@ struct single_kind {
     bool has_delta;       /* delta net layers, a gate in attention, a shared expert */
     bool grouped;         /* value head h uses key head h / (n_v / n_k) */
     const char *ffn_norm; /* name of the norm before the experts */
+    enum rope_sections sections;
     bool (*bind_delta)(struct weights *w, struct delta_net_weights *out,
                        const struct delta_net_params *p, int layer, struct err *e);
 };

@@ -36,10 +36,11 @@ bool sparse_attn_bind(struct weights *w, struct sparse_attn_weights *out,
                       const struct sparse_attn_params *p, int layer, struct err *e)
 {
     int64_t wide = (int64_t)p->n_head * p->d_head, narrow = (int64_t)p->n_kv * p->d_head;
+    bool may_have_bias = !p->gated; /* other-archs.md 3.2: qwen3moe alone */
     if (!bind_projections(w, out, p, layer, e) ||
-        !bind_bias(w, &out->q_bias, query_width(p), 'q', layer, e) ||
-        !bind_bias(w, &out->k_bias, narrow, 'k', layer, e) ||
-        !bind_bias(w, &out->v_bias, narrow, 'v', layer, e) ||
+        (may_have_bias && (!bind_bias(w, &out->q_bias, wide, 'q', layer, e) ||
+                           !bind_bias(w, &out->k_bias, narrow, 'k', layer, e) ||
+                           !bind_bias(w, &out->v_bias, narrow, 'v', layer, e))) ||
         !weights_matrix(w, &out->out, wide, p->embd, e, "blk.%d.attn_output.weight", layer) ||
         !weights_vector(w, &out->q_norm, p->d_head, e, "blk.%d.attn_q_norm.weight", layer) ||
         !weights_vector(w, &out->k_norm, p->d_head, e, "blk.%d.attn_k_norm.weight", layer))
