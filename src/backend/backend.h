@@ -75,6 +75,15 @@ struct expert_job {
     int n;
 };
 
+/* Cache-aware routing (docs/streaming.md): experts that are resident are preferred a little. */
+struct route_bonus {
+    const float *bonus; /* host [n]; all 0 chooses exactly as without */
+    int keep;           /* the best by logits alone that are chosen in any case */
+    float *displaced;   /* host [rows]: mass of the exact choice minus that of this one */
+    float *spread;      /* host [rows]: largest logit minus smallest */
+};
+#define ROUTE_BONUS_MOST 256 /* largest k with a bonus */
+
 enum gate_kind { GATE_SIGMOID, GATE_SILU };
 
 /* What `reserve` must make room for. */
@@ -201,9 +210,10 @@ struct backend {
 
     /* Mixture of experts (qwen4exp.md 2.7). */
     /* Softmax over n experts, the k best (equal: lower index first), weights divided by their sum if
-     * `renormalise`. logits [rows][n]; ids and weights: host [rows][k]; finishes. */
+     * `renormalise`. logits [rows][n]; ids and weights: host [rows][k]; finishes. bonus NULL: exact;
+     * else the choice is made by the logits plus the bonus, the weights are those of the logits. */
     bool (*route)(struct backend *b, const float *logits, int rows, int n, int k, bool renormalise,
-                  int32_t *ids, float *weights, struct err *e);
+                  const struct route_bonus *bonus, int32_t *ids, float *weights, struct err *e);
     /* For each job and row: sum[row] += round(weight * down(silu(gate x) * (up x)) * 2^32), as 64-bit
      * integers (order-free, numerics.md section 1). |value| < 2^19 is checked. x [..][D],
      * sum [..][D] int64. The jobs' data may be reused after `finish`. */

@@ -147,7 +147,7 @@ void cpu_index_choose(struct backend *b, const float *q, const float *pooled, in
                       int d, int pos, struct block_choice *choice, float *scores, int n_blocks);
 
 bool cpu_route(struct backend *b, const float *logits, int rows, int n, int k, bool renormalise,
-               int32_t *ids, float *weights, struct err *e);
+               const struct route_bonus *bonus, int32_t *ids, float *weights, struct err *e);
 void cpu_experts(struct backend *b, const float *x, int n_embd, const struct expert_job *jobs,
                  int n_jobs, int64_t *sum);
 void cpu_routed(struct backend *b, int64_t *sum, size_t count, float *out);

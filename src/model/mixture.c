@@ -7,6 +7,8 @@
 #include "model/dump.h"
 
 #define AT_ONCE 64 /* experts handed to the backend in one operation */
+#define BAND_AT_ONCE 16 /* of a band: each has many rows, and a cancel is seen between operations */
+#define GUESS_ROWS 8    /* of a window */
 
 bool mixture_bind(struct weights *w, struct mixture_weights *out, const struct mixture_params *p,
                   int layer, struct err *e)
@@ -57,7 +59,8 @@ void mixture_carve(struct mixture_scratch *t, const struct mixture_params *p, in
                    struct carve *device, struct carve *host)
 {
     size_t in_band = (size_t)band * (size_t)p->embd, chosen = (size_t)band * (size_t)p->used;
-    size_t rows = (size_t)tile;
+    size_t rows = (size_t)tile, guesses = GUESS_ROWS * GUESS_RANKS_MOST;
+    guesses = chosen > guesses ? chosen : guesses;
     t->in = carve(device, in_band, sizeof *t->in);
     t->shared = carve(device, in_band, sizeof *t->shared);
     t->sum = carve(device, in_band, sizeof *t->sum);
@@ -70,6 +73,37 @@ void mixture_carve(struct mixture_scratch *t, const struct mixture_params *p, in
     t->job_rows = carve(host, chosen, sizeof *t->job_rows);
     t->job_weights = carve(host, chosen, sizeof *t->job_weights);
     t->starts = carve(host, (size_t)p->experts + 1, sizeof *t->starts);
+    t->guess_ids = carve(host, guesses, sizeof *t->guess_ids);
+    t->guess_weights = carve(host, guesses, sizeof *t->guess_weights);
+    t->displaced = carve(host, (size_t)band, sizeof *t->displaced);
+    t->spread = carve(host, (size_t)band, sizeof *t->spread);
+}
+
+void mixture_enter(struct mixture_scratch *t, const struct mixture_params *p,
+                   const struct expert_source *source, const struct batch *batch, int layer,
+                   bool last)
+{
+    bool is_band = batch->is_band;
+    t->bonus = source->bonus ? source->bonus(source->ctx, layer, is_band, &t->keep) : NULL;
+    t->guess_ranks = last || !source->guess_ranks
+                         ? 0 : source->guess_ranks(source->ctx, layer + 1, is_band);
+    int most = is_band ? p->used : p->experts < GUESS_RANKS_MOST ? p->experts : GUESS_RANKS_MOST;
+    if (!is_band && batch->rows > GUESS_ROWS)
+        most = p->used;
+    t->guess_ranks = t->guess_ranks < most ? t->guess_ranks : most;
+}
+
+bool mixture_guess(struct backend *b, const struct mixture_params *p,
+                   const struct mixture_weights *next, struct mixture_scratch *t, int first, int rows,
+                   struct err *e)
+{
+    size_t at = (size_t)first * (size_t)t->guess_ranks;
+    if (!t->guess_ranks)
+        return true;
+    b->linear(b, t->in + (size_t)first * (size_t)p->embd, rows, p->embd,
+              &(struct product){&next->router, t->logits}, 1);
+    return b->route(b, t->logits, rows, p->experts, t->guess_ranks, false, NULL, t->guess_ids + at,
+                    t->guess_weights + at, e);
 }
 
 bool mixture_route(struct backend *b, const struct mixture_params *p,
@@ -77,10 +111,11 @@ bool mixture_route(struct backend *b, const struct mixture_params *p,
                    const struct batch *batch, int layer, struct err *e)
 {
     size_t at = (size_t)first * (size_t)p->used;
+    struct route_bonus bonus = {t->bonus, t->keep, t->displaced + first, t->spread + first};
     b->linear(b, t->in + (size_t)first * (size_t)p->embd, rows, p->embd,
               &(struct product){&w->router, t->logits}, 1);
-    if (!b->route(b, t->logits, rows, p->experts, p->used, p->renormalise, t->ids + at,
-                  t->weights + at, e))
+    if (!b->route(b, t->logits, rows, p->experts, p->used, p->renormalise,
+                  t->bonus ? &bonus : NULL, t->ids + at, t->weights + at, e))
         return false;
     dump_rows(batch, b, layer, "router_logits", t->logits, rows, p->experts, 0);
     dump_host_i32(batch, layer, "expert_ids", t->ids + at, rows, p->used);
@@ -164,15 +199,20 @@ bool mixture_run(struct backend *b, const struct mixture_params *p, const struct
                  const struct batch *batch, int layer, struct err *e)
 {
     struct routing r = {.layer = layer, .rows = batch->rows, .k = p->used, .ids = t->ids,
-                        .weights = t->weights, .is_band = batch->is_band};
+                        .weights = t->weights, .is_band = batch->is_band,
+                        .displaced = t->bonus ? t->displaced : NULL, .spread = t->spread};
+    struct guess g = {.layer = layer + 1, .rows = batch->rows, .ranks = t->guess_ranks,
+                      .ids = t->guess_ids, .weights = t->guess_weights, .is_band = batch->is_band};
     group(p, t, batch->rows);
     bool ok = source->begin(source->ctx, &r, e);
+    if (ok && g.ranks)
+        source->guess(source->ctx, &g); /* its reads start before anything is waited for */
     for (int at = 0; ok && p->shared_width && at < batch->rows; at += tile)
         shared_expert(b, p, w, t, at, batch->rows - at < tile ? batch->rows - at : tile);
     while (ok) {
         struct expert_record records[AT_ONCE];
         struct expert_job jobs[AT_ONCE];
-        int n = source->next(source->ctx, records, AT_ONCE, e);
+        int n = source->next(source->ctx, records, batch->is_band ? BAND_AT_ONCE : AT_ONCE, e);
         if (n <= 0) {
             ok = n == 0;
             break;

@@ -33,10 +33,17 @@ struct mixture_scratch {
     int32_t *job_rows; /* host [band * used] rows, grouped by expert */
     float *job_weights; /* host, beside job_rows */
     int32_t *starts;   /* host [experts + 1] where an expert's group starts */
+    int32_t *guess_ids; /* host [band][used], and at least [GUESS_ROWS][GUESS_RANKS_MOST] */
+    float *guess_weights;
+    float *displaced, *spread; /* host [band] of a routing with a bonus */
     /* of a tile */
     float *logits;     /* [tile][experts] */
     float *gate, *up;  /* [tile][shared_width] */
     float *scale;      /* [tile] */
+    /* of the layer that runs (mixture_enter) */
+    const float *bonus; /* NULL: exact routing */
+    int keep;
+    int guess_ranks;    /* of the guess at the next layer; 0: none */
 };
 
 bool mixture_bind(struct weights *w, struct mixture_weights *out, const struct mixture_params *p,
@@ -46,10 +53,21 @@ void mixture_describe(const struct mixture_weights *w, struct model_experts *out
 void mixture_carve(struct mixture_scratch *t, const struct mixture_params *p, int band, int tile,
                    struct carve *device, struct carve *host);
 
+/* Before the layer's tiles: asks the source how to route, and whether to guess the next layer's
+ * experts (`last`: there is none). */
+void mixture_enter(struct mixture_scratch *t, const struct mixture_params *p,
+                   const struct expert_source *source, const struct batch *batch, int layer,
+                   bool last);
+
 /* Routes rows first..first+rows-1 of the band, whose inputs are in t->in. */
 bool mixture_route(struct backend *b, const struct mixture_params *p,
                    const struct mixture_weights *w, struct mixture_scratch *t, int first, int rows,
                    const struct batch *batch, int layer, struct err *e);
+
+/* Guesses what the next layer, whose weights are given, will select for the same rows, if wanted. */
+bool mixture_guess(struct backend *b, const struct mixture_params *p,
+                   const struct mixture_weights *next, struct mixture_scratch *t, int first, int rows,
+                   struct err *e);
 
 /* Runs all experts for the band's rows: the sums of the routed ones and the shared one are then in
  * the scratch. */

@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 
+#define GUESS_RANKS_MOST 64
 #define EXPERT_PARTS 3 /* gate, up, down; fused files have gate_up, down */
 
 /* What a layer's routing decided for all rows that pass it together. */
@@ -15,6 +16,16 @@ struct routing {
     const int32_t *ids;   /* host [rows][k] best first */
     const float *weights; /* host [rows][k] */
     bool is_band;         /* a prompt's band; else a decode window */
+    const float *displaced, *spread; /* host [rows] of a routing with a bonus (backend.h), else NULL */
+};
+
+/* What a later layer is guessed to select, from its router and the input of the router before it. */
+struct guess {
+    int layer;
+    int rows, ranks;
+    const int32_t *ids;   /* host [rows][ranks] best first */
+    const float *weights; /* host [rows][ranks] */
+    bool is_band;
 };
 
 /* An expert whose bytes are there: addresses of its parts in the order of the file's tensors
@@ -35,6 +46,16 @@ struct expert_source {
     int (*next)(void *ctx, struct expert_record *out, int most, struct err *e);
     /* The turn is over, also after an error. */
     void (*end)(void *ctx);
+
+    /* The rest may be NULL: a source that guesses nothing, and exact routing. */
+
+    /* Ranks that a guess at `layer` should have; 0: nobody wants one. */
+    int (*guess_ranks)(void *ctx, int layer, bool is_band);
+    /* The guess that was asked for, between `begin` of the layer before and the first `next`. */
+    void (*guess)(void *ctx, const struct guess *g);
+    /* What is added to the logits of the layer's experts when they are chosen: host [experts], valid
+     * until `begin`; NULL: nothing, routing is exact. *keep as in struct route_bonus. */
+    const float *(*bonus)(void *ctx, int layer, bool is_band, int *keep);
 };
 
 /* Rows of a table on the drive (n-gram embedding). */

@@ -28,13 +28,17 @@ static bool run_layer(struct pass *p, int i)
 {
     const struct pass_steps *steps = p->steps;
     int rows = p->batch->rows, tile = p->m->tile;
+    bool last = i + 1 == p->m->info.layers;
     p->b->layer = i;
+    mixture_enter(p->moe, steps->moe, p->experts, p->batch, i, last);
     if (steps->enter && !steps->enter(p, i))
         return false;
     for (int at = 0; at < rows; at += tile) {
         if (p->batch->dump)
             steps->show(p, i, "in", at, tile_rows(p, at));
-        if (cancelled(p) || !steps->mix(p, i, at, tile_rows(p, at)))
+        if (cancelled(p) || !steps->mix(p, i, at, tile_rows(p, at)) ||
+            !mixture_guess(p->b, steps->moe, last ? NULL : steps->mixture(p, i + 1), p->moe, at,
+                           tile_rows(p, at), p->e))
             return false;
     }
     if (!mixture_run(p->b, steps->moe, steps->mixture(p, i), p->moe, tile, p->experts, p->batch, i,

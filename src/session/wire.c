@@ -3,11 +3,14 @@
 #include "session/session.h"
 
 _Static_assert(EXPERT_PARTS == STREAM_PARTS, "a record has the same parts on both sides");
+_Static_assert(GUESS_RANKS_MOST == STREAM_RANKS_MOST, "a guess has the same ranks on both sides");
 
 enum { MOST_AT_ONCE = 64 };
 
 static bool experts_begin(void *ctx, const struct routing *r, struct err *e)
 {
+    if (r->displaced)
+        stream_note_routing(ctx, r->layer, r->displaced, r->spread, r->rows);
     return stream_begin(ctx, r->layer, r->ids, r->rows * r->k, r->is_band, e);
 }
 
@@ -28,9 +31,30 @@ static void experts_end(void *ctx)
     stream_end(ctx);
 }
 
+static int experts_guess_ranks(void *ctx, int layer, bool is_band)
+{
+    return stream_guess_ranks(ctx, layer, is_band);
+}
+
+static void experts_guess(void *ctx, const struct guess *g)
+{
+    stream_guess(ctx, g->layer, g->ids, g->weights, g->rows, g->ranks, g->is_band);
+}
+
+static const float *experts_bonus(void *ctx, int layer, bool is_band, int *keep)
+{
+    return stream_bonus(ctx, layer, is_band, keep);
+}
+
 void wire_experts(struct expert_source *out, struct stream *s)
 {
-    *out = (struct expert_source){s, experts_begin, experts_next, experts_end};
+    *out = (struct expert_source){.ctx = s,
+                                  .begin = experts_begin,
+                                  .next = experts_next,
+                                  .end = experts_end,
+                                  .guess_ranks = experts_guess_ranks,
+                                  .guess = experts_guess,
+                                  .bonus = experts_bonus};
 }
 
 static bool rows_begin(void *ctx, const uint64_t *rows, int n, struct err *e)

@@ -222,6 +222,8 @@ static inline int room_for_staging(const struct stream *s, int class_index)
 int slot_take(struct stream *s, int class_index);
 /* A FREE slot without giving up a guess or waiting; -1: there is none. */
 int slot_take_idle(struct stream *s, int class_index);
+/* Drops the oldest guess of the class that the turn has not selected; false: there is none. */
+bool slot_give_up_guess(struct stream *s, int class_index);
 /* The slot is to hold the record: its role, and `home`. */
 void slot_assign(struct stream *s, int i, int layer, int expert, enum slot_role role);
 /* STAGED to RESIDENT or PASSING, with the same record. */

@@ -213,11 +213,16 @@ int slot_take_idle(struct stream *s, int class_index)
     return i;
 }
 
+bool slot_give_up_guess(struct stream *s, int class_index)
+{
+    return give_up_one(s, &s->pool[class_index].guessed);
+}
+
 int slot_take(struct stream *s, int class_index)
 {
     int i;
     while ((i = slot_take_idle(s, class_index)) < 0)
-        if (!give_up_one(s, &s->pool[class_index].guessed))
+        if (!slot_give_up_guess(s, class_index))
             turn_collect(s, true);
     return i;
 }

@@ -200,6 +200,8 @@ static void go_on_reading(struct stream *s)
     for (; t->unread < t->wanted; t->unread++) {
         if (s->want[t->unread].slot >= 0)
             continue;
+        while (p->staged + p->passing >= room && slot_give_up_guess(s, t->class_index))
+            ; /* they were left by a pass that was cut short */
         if (p->staged + p->passing >= room || (i = slot_take_idle(s, t->class_index)) < 0)
             return;
         read_miss(s, &s->want[t->unread], i, SLOT_PASSING);

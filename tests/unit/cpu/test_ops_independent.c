@@ -166,7 +166,7 @@ static void run_experts(struct backend *b, const struct input *in, struct output
     size_t at = (size_t)t;
     struct err e;
     err_clear(&e);
-    assert_true(b->route(b, in->logits + at * EXPERTS, rows, EXPERTS, TOP, true, o->ids + at * TOP,
+    assert_true(b->route(b, in->logits + at * EXPERTS, rows, EXPERTS, TOP, true, NULL, o->ids + at * TOP,
                          o->weights + at * TOP, &e));
     struct expert_job jobs[EXPERTS];
     int32_t list[EXPERTS][TOKENS];

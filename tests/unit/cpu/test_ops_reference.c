@@ -385,12 +385,12 @@ static void the_router_takes_the_best_and_says_where_it_met_nan(void **state)
     struct err e;
     err_clear(&e);
     logits[7] = logits[3] = logits[30] = 2; /* equal and best */
-    assert_true(f.b->route(f.b, logits, ROWS, N, K, true, ids, weights, &e));
+    assert_true(f.b->route(f.b, logits, ROWS, N, K, true, NULL, ids, weights, &e));
     assert_int_equal(ids[0], 3);
     assert_int_equal(ids[1], 7);
     assert_int_equal(ids[2], 30);
     for (int again = 0; again < 2; again++) {
-        assert_true(f.b->route(f.b, logits, ROWS, N, K, !again, ids, weights, &e));
+        assert_true(f.b->route(f.b, logits, ROWS, N, K, !again, NULL, ids, weights, &e));
         for (int t = 0; t < ROWS; t++) {
             double all = 0, chosen = 0;
             for (int i = 0; i < N; i++)
@@ -405,7 +405,7 @@ static void the_router_takes_the_best_and_says_where_it_met_nan(void **state)
     }
     logits[N + 5] = NAN;
     f.b->layer = 11;
-    assert_false(f.b->route(f.b, logits, ROWS, N, K, true, ids, weights, &e));
+    assert_false(f.b->route(f.b, logits, ROWS, N, K, true, NULL, ids, weights, &e));
     assert_int_equal(e.code, ERR_NUMERIC);
     assert_string_equal(e.text, "layer 11: the router's logits of row 1 are not finite");
     f.b->layer = -1;

@@ -108,7 +108,7 @@ static bool rows_wait(void *ctx, const void **bytes, struct err *e)
 
 struct expert_source plain_experts(struct plain *p)
 {
-    return (struct expert_source){p, begin, next, end};
+    return (struct expert_source){.ctx = p, .begin = begin, .next = next, .end = end};
 }
 
 struct row_source plain_rows(struct plain *p)

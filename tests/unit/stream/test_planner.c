@@ -151,6 +151,8 @@ static void run(double share, const struct stream_config *options, struct io *io
         reference_turn(&model, h.layer, h.ids, h.n, h.is_band);
         if (turn % 16 == 0 || turn < 500)
             check_residents(&model, s);
+        if (!draw(&random, 40)) /* the pass is given up, another begins */
+            h.layer = LAYERS - 1;
     }
     struct stream_stats stats;
     stream_get_stats(s, &stats);
