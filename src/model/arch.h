@@ -34,7 +34,7 @@ struct state_builder {
 
 /* Adds an item `LAYER.NAME`; dims (ended by 0) are those of one unit. Returns its address. */
 void *state_add(struct state_builder *b, int layer, const char *name, enum state_element element,
-                int tokens_per_unit /* 0: one unit, not per token */, bool derived, ...);
+                bool derived, int tokens_per_unit /* 0: one unit, not per token */, ...);
 
 struct arch {
     const char *name;

@@ -45,9 +45,9 @@ void delta_net_state(struct state_builder *b, const struct delta_net_params *p, 
                      struct layer_state *out)
 {
     if (p->taps > 1)
-        out->conv = state_add(b, layer, "conv", STATE_F32, 0, false, p->taps - 1,
+        out->conv = state_add(b, layer, "conv", STATE_F32, false, 0, p->taps - 1,
                               delta_net_channels(p), 0);
-    out->delta = state_add(b, layer, "delta", STATE_F32, 0, false, p->n_v, p->d, p->d, 0);
+    out->delta = state_add(b, layer, "delta", STATE_F32, false, 0, p->n_v, p->d, p->d, 0);
 }
 
 /* The state after these rows, as S [n_v][key][value] (fixtures). */

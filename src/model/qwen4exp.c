@@ -19,7 +19,7 @@
 #include "model/sparse_attn.h"
 
 struct layer {
-    bool recurrent;  /* delta net, else attention */
+    bool recurrent; /* delta net, else attention */
     bool has_ngram;
     struct hyper_weights hc_attn, hc_ffn;
     struct delta_net_weights delta;
@@ -30,13 +30,13 @@ struct layer {
 
 struct scratch {
     /* of a band */
-    float *x;      /* [band][hc][D] the residual streams */
-    float *inject; /* [band][hc] write weights of the experts' hyper-connection */
+    float *x;             /* [band][hc][D] the residual streams */
+    float *inject;        /* [band][hc] write weights of the experts' hyper-connection */
     uint64_t *table_rows; /* host [band][heads] */
     /* of a tile */
-    float *y, *out;       /* [tile][D] input and output of a mixer */
-    float *mixer_inject;  /* [tile][hc] */
-    float *embedding;     /* [tile][D] */
+    float *y, *out;      /* [tile][D] input and output of a mixer */
+    float *mixer_inject; /* [tile][hc] */
+    float *embedding;    /* [tile][D] */
     struct hyper_scratch hyper;
     struct delta_net_scratch delta;
     struct sparse_attn_scratch attn;
@@ -105,7 +105,8 @@ static bool read_layer_kinds(struct hparams *h, struct net *n, int n_all)
         hparam_ints(h, "attention.compress_ratios", n_all, 0, 1 << 16, ratio);
     if (ok && given)
         hparam_ints(h, "attention.recurrent_layers", n_all, 0, 1, recurrent);
-    int interval = given ? 1 : hparam_int_or(h, "full_attention_interval", 1, HPARAM_LAYERS_MOST, 4);
+    int interval =
+        given ? 1 : hparam_int_or(h, "full_attention_interval", 1, HPARAM_LAYERS_MOST, 4);
     for (int i = 0; ok && i < n->n_layer; i++) {
         struct layer *l = &n->layer[i];
         l->recurrent = given ? recurrent[i] != 0 : (i + 1) % interval != 0;
@@ -114,8 +115,8 @@ static bool read_layer_kinds(struct hparams *h, struct net *n, int n_all)
         l->attn.ratio = l->recurrent ? 0 : ratio[i];
         if (l->attn.ratio && (n->attn.budget < l->attn.ratio || n->attn.budget % l->attn.ratio))
             ok = hparam_refuse(h, "attention.indexer.top_k",
-                               "%d is not a multiple of layer %d's block of %d tokens", n->attn.budget,
-                               i, l->attn.ratio);
+                               "%d is not a multiple of layer %d's block of %d tokens",
+                               n->attn.budget, i, l->attn.ratio);
     }
     mem_free(ratio);
     mem_free(recurrent);
@@ -134,26 +135,34 @@ static bool read_hparams(struct model *m, struct net *n, struct err *e)
 
     n->hyper = (struct hyper_params){.hc = hparam_int(&h, "hyper_connection.count", 2, 64),
                                      .rank = hparam_int(&h, "hyper_connection.low_rank", 1, most),
-                                     .embd = embd, .eps = eps};
-    n->delta = (struct delta_net_params){.embd = embd, .eps = eps, .gate = GATE_SIGMOID,
-                                         .taps = hparam_int(&h, "ssm.conv_kernel", 1, HPARAM_TAPS_MOST),
-                                         .d = hparam_int(&h, "ssm.state_size", 1, 4096),
-                                         .n_k = hparam_int(&h, "ssm.group_count", 1, 4096),
-                                         .n_v = hparam_int(&h, "ssm.time_step_rank", 1, 4096)};
+                                     .embd = embd,
+                                     .eps = eps};
+    n->delta =
+        (struct delta_net_params){.embd = embd,
+                                  .eps = eps,
+                                  .gate = GATE_SIGMOID,
+                                  .taps = hparam_int(&h, "ssm.conv_kernel", 1, HPARAM_TAPS_MOST),
+                                  .d = hparam_int(&h, "ssm.state_size", 1, 4096),
+                                  .n_k = hparam_int(&h, "ssm.group_count", 1, 4096),
+                                  .n_v = hparam_int(&h, "ssm.time_step_rank", 1, 4096)};
     int inner = hparam_int(&h, "ssm.inner_size", 1, most);
     if (inner != n->delta.n_v * n->delta.d)
         return hparam_refuse(&h, "ssm.inner_size", "%d is not %d heads of %d", inner, n->delta.n_v,
                              n->delta.d);
     n->moe = (struct mixture_params){
-        .embd = embd, .renormalise = true,
+        .embd = embd,
+        .renormalise = true,
         .experts = hparam_int(&h, "expert_count", 1, HPARAM_EXPERTS_MOST),
         .used = hparam_int(&h, "expert_used_count", 1, 1024),
         .width = hparam_int(&h, "expert_feed_forward_length", 1, 1 << 20),
         .shared_width = hparam_int(&h, "expert_shared_feed_forward_length", 1, 1 << 20)};
     if (n->moe.used > n->moe.experts)
-        return hparam_refuse(&h, "expert_used_count", "%d of %d experts", n->moe.used, n->moe.experts);
+        return hparam_refuse(&h, "expert_used_count", "%d of %d experts", n->moe.used,
+                             n->moe.experts);
     n->attn = (struct sparse_attn_params){
-        .embd = embd, .eps = eps, .gated = true,
+        .embd = embd,
+        .eps = eps,
+        .gated = true,
         .n_head = hparam_largest(&h, "attention.head_count", n_all, 0, 4096),
         .n_kv = hparam_largest(&h, "attention.head_count_kv", n_all, 0, 4096),
         .d_head = hparam_int(&h, "attention.key_length", 1, 4096),
@@ -165,20 +174,21 @@ static bool read_hparams(struct model *m, struct net *n, struct err *e)
         return hparam_refuse(&h, "attention.value_length", "%d differs from key_length %d", value,
                              n->attn.d_head);
     if (!n->attn.n_kv || n->attn.n_head < n->attn.n_kv || n->attn.n_head % n->attn.n_kv)
-        return hparam_refuse(&h, "attention.head_count", "%d heads do not share %d key heads evenly",
-                             n->attn.n_head, n->attn.n_kv);
+        return hparam_refuse(&h, "attention.head_count",
+                             "%d heads do not share %d key heads evenly", n->attn.n_head,
+                             n->attn.n_kv);
     const struct rope_rules rules = {.sections = ROPE_SECTIONS_OPTIONAL};
     n->layer = mem_alloc_array((size_t)n->n_layer, sizeof *n->layer, "layers", e);
-    if (!n->layer || e->code != ERR_NONE ||
-        !rope_read(&h, n->attn.d_head, &rules, &n->attn.rope) || !read_ngram(&h, n) ||
-        !read_layer_kinds(&h, n, n_all))
+    if (!n->layer || e->code != ERR_NONE || !rope_read(&h, n->attn.d_head, &rules, &n->attn.rope) ||
+        !read_ngram(&h, n) || !read_layer_kinds(&h, n, n_all))
         return false;
     bool indexed = false;
     for (int i = 0; i < n->n_layer; i++)
         indexed |= n->layer[i].attn.ratio > 0;
     if (indexed && n->attn.index_d < n->attn.rope.n_rot)
-        return hparam_refuse(&h, "attention.indexer.key_length", "%d is less than the %d rotated values",
-                             n->attn.index_d, n->attn.rope.n_rot);
+        return hparam_refuse(&h, "attention.indexer.key_length",
+                             "%d is less than the %d rotated values", n->attn.index_d,
+                             n->attn.rope.n_rot);
     return e->code == ERR_NONE;
 }
 
@@ -248,7 +258,8 @@ static void row_table(const struct model *m, struct model_row_table *out)
     if (n->ngram_layer < 0)
         return;
     const struct gguf_tensor *t = n->ngram_weights.table;
-    *out = (struct model_row_table){.tensor = t, .rows = t->ne[1],
+    *out = (struct model_row_table){.tensor = t,
+                                    .rows = t->ne[1],
                                     .row_bytes = (size_t)(t->bytes / t->ne[1]),
                                     .rows_per_token = ngram_heads(&n->ngram)};
 }
@@ -339,9 +350,9 @@ static void list_state(const struct model *m, struct state_builder *b)
         else
             sparse_attn_state(b, &l->attn, i, &ls);
         if (l->has_ngram && n->ngram.taps > 1)
-            ls.ngram_conv = state_add(b, i, "ngram_conv", STATE_F32, 0, false,
-                                      (n->ngram.taps - 1) * n->ngram.longest,
-                                      n->hyper.hc * n->hyper.embd, 0);
+            ls.ngram_conv =
+                state_add(b, i, "ngram_conv", STATE_F32, false, 0,
+                          (n->ngram.taps - 1) * n->ngram.longest, n->hyper.hc * n->hyper.embd, 0);
         if (b->state)
             b->state->layer[i] = ls;
     }
@@ -381,7 +392,8 @@ static bool begin(struct pass *p)
         return true;
     for (int r = 0; r < rows; r++)
         ngram_rows(&n->ngram, p->s->ids, p->s->position + r, numbers + (size_t)r * (size_t)heads);
-    for (int r = 0; p->batch->dump && r < rows; r++) { /* 31 bits do in models small enough to dump */
+    for (int r = 0; p->batch->dump && r < rows;
+         r++) { /* 31 bits do in models small enough to dump */
         int32_t shown[NGRAM_HEADS_MOST];
         for (int h = 0; h < heads; h++)
             shown[h] = (int32_t)numbers[(size_t)r * (size_t)heads + (size_t)h];
@@ -395,7 +407,8 @@ static void embed(struct pass *p, int first, int rows)
 {
     struct net *n = p->m->net;
     p->b->embed(p->b, &n->token_embd, p->batch->ids + first, rows, n->scratch.embedding);
-    p->b->repeat(p->b, n->scratch.embedding, rows, n->hyper.embd, n->hyper.hc, streams_of(p, first));
+    p->b->repeat(p->b, n->scratch.embedding, rows, n->hyper.embd, n->hyper.hc,
+                 streams_of(p, first));
 }
 
 static bool enter(struct pass *p, int i)
@@ -480,7 +493,8 @@ static void head(struct pass *p, int first, int rows, float *logits)
 static void show(struct pass *p, int layer, const char *name, int first, int rows)
 {
     struct net *n = p->m->net;
-    dump_rows(p->batch, p->b, layer, name, streams_of(p, first), rows, n->hyper.hc, n->hyper.embd, 0);
+    dump_rows(p->batch, p->b, layer, name, streams_of(p, first), rows, n->hyper.hc, n->hyper.embd,
+              0);
 }
 
 static bool forward(struct model *m, struct model_state *s, const struct batch *batch,
@@ -488,11 +502,24 @@ static bool forward(struct model *m, struct model_state *s, const struct batch *
                     struct err *e)
 {
     struct net *n = m->net;
-    const struct pass_steps steps = {.moe = &n->moe, .begin = begin, .embed = embed, .enter = enter,
-                                     .mix = mix, .mixture = mixture_of, .write_back = write_back,
-                                     .head = head, .show = show};
-    struct pass p = {.m = m, .b = m->backend, .s = s, .batch = batch, .experts = experts,
-                     .rows = rows, .steps = &steps, .moe = &n->scratch.moe, .e = e};
+    const struct pass_steps steps = {.moe = &n->moe,
+                                     .begin = begin,
+                                     .embed = embed,
+                                     .enter = enter,
+                                     .mix = mix,
+                                     .mixture = mixture_of,
+                                     .write_back = write_back,
+                                     .head = head,
+                                     .show = show};
+    struct pass p = {.m = m,
+                     .b = m->backend,
+                     .s = s,
+                     .batch = batch,
+                     .experts = experts,
+                     .rows = rows,
+                     .steps = &steps,
+                     .moe = &n->scratch.moe,
+                     .e = e};
     return pass_run(&p, &n->scratch.head);
 }
 

@@ -19,9 +19,10 @@ static bool sections_cover(struct hparams *h, enum rope_sections use, int pairs)
     for (int j = 0; h->e->code == ERR_NONE && j < pairs; j++) {
         int c = all ? j % all : 0;
         if (!all || c >= 3 * section[c % 3])
-            return hparam_refuse(h, "rope.dimension_sections",
-                                 "%d, %d, %d, %d leave pair %d of %d without a position: not supported",
-                                 section[0], section[1], section[2], section[3], j, pairs);
+            return hparam_refuse(
+                h, "rope.dimension_sections",
+                "%d, %d, %d, %d leave pair %d of %d without a position: not supported", section[0],
+                section[1], section[2], section[3], j, pairs);
     }
     return h->e->code == ERR_NONE;
 }
@@ -47,7 +48,8 @@ static bool read_type(struct hparams *h, enum scaling *out)
     else if (!strcmp(type, "yarn"))
         *out = SCALING_YARN;
     else if (strcmp(type, "linear"))
-        known = hparam_refuse(h, "rope.scaling.type", "\"%s\" is not supported (known: none, linear, yarn)",
+        known = hparam_refuse(h, "rope.scaling.type",
+                              "\"%s\" is not supported (known: none, linear, yarn)",
                               err_escape(shown, sizeof shown, type, bytes));
     mem_free(type);
     return known;
@@ -118,7 +120,8 @@ bool rope_read(struct hparams *h, int d_head, const struct rope_rules *rules, st
     if (!n_rot || hparam_has(h, "rope.dimension_count"))
         n_rot = hparam_int(h, "rope.dimension_count", 2, d_head);
     float base = !(rules->base > 0) || hparam_has(h, "rope.freq_base")
-                     ? hparam_positive(h, "rope.freq_base") : rules->base;
+                     ? hparam_positive(h, "rope.freq_base")
+                     : rules->base;
     if (h->e->code != ERR_NONE)
         return false;
     if (n_rot % 2 || n_rot > HPARAM_ROTATED_MOST)

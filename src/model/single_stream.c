@@ -19,13 +19,19 @@ static bool read_attention(struct hparams *h, struct single_net *n, int n_all,
     int d_head = hparam_int_or(h, "attention.key_length", 1, 4096, n->embd / n_head);
     int value = hparam_int_or(h, "attention.value_length", 1, 4096, d_head);
     if (d_head < 1 || d_head > 4096)
-        return hparam_refuse(h, "attention.head_count", "%d heads share a width of %d", n_head, n->embd);
+        return hparam_refuse(h, "attention.head_count", "%d heads share a width of %d", n_head,
+                             n->embd);
     if (value != d_head)
-        return hparam_refuse(h, "attention.value_length", "%d differs from key_length %d", value, d_head);
-    n->attn = (struct sparse_attn_params){.embd = n->embd, .eps = n->eps, .gated = kind->has_delta,
-                                          .n_head = n_head, .d_head = d_head, .n_kv = n_kv};
-    const struct rope_rules rules = {.rotated = d_head, .base = 10000, .scaling = true,
-                                     .sections = kind->sections};
+        return hparam_refuse(h, "attention.value_length", "%d differs from key_length %d", value,
+                             d_head);
+    n->attn = (struct sparse_attn_params){.embd = n->embd,
+                                          .eps = n->eps,
+                                          .gated = kind->has_delta,
+                                          .n_head = n_head,
+                                          .d_head = d_head,
+                                          .n_kv = n_kv};
+    const struct rope_rules rules = {
+        .rotated = d_head, .base = 10000, .scaling = true, .sections = kind->sections};
     if (h->e->code != ERR_NONE || !rope_read(h, d_head, &rules, &n->attn.rope))
         return false;
     return kind->has_delta || n->attn.rope.n_rot == d_head ||
@@ -35,12 +41,15 @@ static bool read_attention(struct hparams *h, struct single_net *n, int n_all,
 
 static bool read_delta(struct hparams *h, struct single_net *n, bool grouped)
 {
-    n->delta = (struct delta_net_params){.embd = n->embd, .eps = n->eps, .gate = GATE_SILU,
-                                         .grouped = grouped,
-                                         .taps = hparam_int(h, "ssm.conv_kernel", 1, HPARAM_TAPS_MOST),
-                                         .d = hparam_int(h, "ssm.state_size", 1, 4096),
-                                         .n_k = hparam_int(h, "ssm.group_count", 1, 4096),
-                                         .n_v = hparam_int(h, "ssm.time_step_rank", 1, 4096)};
+    n->delta =
+        (struct delta_net_params){.embd = n->embd,
+                                  .eps = n->eps,
+                                  .gate = GATE_SILU,
+                                  .grouped = grouped,
+                                  .taps = hparam_int(h, "ssm.conv_kernel", 1, HPARAM_TAPS_MOST),
+                                  .d = hparam_int(h, "ssm.state_size", 1, 4096),
+                                  .n_k = hparam_int(h, "ssm.group_count", 1, 4096),
+                                  .n_v = hparam_int(h, "ssm.time_step_rank", 1, 4096)};
     int inner = hparam_int(h, "ssm.inner_size", 1, HPARAM_SIZE_MOST);
     if (inner != n->delta.n_v * n->delta.d)
         return hparam_refuse(h, "ssm.inner_size", "%d is not %d heads of %d", inner, n->delta.n_v,
@@ -54,17 +63,21 @@ static bool read_delta(struct hparams *h, struct single_net *n, bool grouped)
 static bool read_mixture(struct hparams *h, struct single_net *n, bool shared)
 {
     int dense = hparam_int_or(h, "feed_forward_length", 0, 1 << 20, 0);
-    n->moe = (struct mixture_params){.embd = n->embd, .renormalise = true,
-                                     .experts = hparam_int(h, "expert_count", 1, HPARAM_EXPERTS_MOST),
-                                     .used = hparam_int(h, "expert_used_count", 1, 1024)};
+    n->moe =
+        (struct mixture_params){.embd = n->embd,
+                                .renormalise = true,
+                                .experts = hparam_int(h, "expert_count", 1, HPARAM_EXPERTS_MOST),
+                                .used = hparam_int(h, "expert_used_count", 1, 1024)};
     n->moe.width = hparam_int_or(h, "expert_feed_forward_length", 1, 1 << 20, dense / n->moe.used);
     if (shared)
         n->moe.shared_width =
             hparam_int_or(h, "expert_shared_feed_forward_length", 1, 1 << 20, dense);
     if (n->moe.used > n->moe.experts)
-        return hparam_refuse(h, "expert_used_count", "%d of %d experts", n->moe.used, n->moe.experts);
+        return hparam_refuse(h, "expert_used_count", "%d of %d experts", n->moe.used,
+                             n->moe.experts);
     if (!n->moe.width || (shared && !n->moe.shared_width))
-        return hparam_refuse(h, "feed_forward_length", "missing, and no width of the experts is given");
+        return hparam_refuse(h, "feed_forward_length",
+                             "missing, and no width of the experts is given");
     return h->e->code == ERR_NONE;
 }
 
@@ -102,8 +115,8 @@ static bool read_hparams(struct model *m, const struct single_kind *kind, struct
 
 /* ---- 3 tensors ------------------------------------------------------------------------------ */
 
-static bool bind_layer(struct weights *w, const struct single_kind *kind, struct single_net *n, int i,
-                       struct err *e)
+static bool bind_layer(struct weights *w, const struct single_kind *kind, struct single_net *n,
+                       int i, struct err *e)
 {
     struct single_layer *l = &n->layer[i];
     return weights_vector(w, &l->attn_norm, n->embd, e, "blk.%d.attn_norm.weight", i) &&
@@ -286,10 +299,21 @@ bool single_forward(struct model *m, struct model_state *s, const struct batch *
                     struct err *e)
 {
     struct single_net *n = m->net;
-    const struct pass_steps steps = {.moe = &n->moe, .embed = embed, .mix = mix,
-                                     .mixture = mixture_of, .write_back = write_back, .head = head,
+    const struct pass_steps steps = {.moe = &n->moe,
+                                     .embed = embed,
+                                     .mix = mix,
+                                     .mixture = mixture_of,
+                                     .write_back = write_back,
+                                     .head = head,
                                      .show = show};
-    struct pass p = {.m = m, .b = m->backend, .s = s, .batch = batch, .experts = experts,
-                     .rows = rows, .steps = &steps, .moe = &n->scratch.moe, .e = e};
+    struct pass p = {.m = m,
+                     .b = m->backend,
+                     .s = s,
+                     .batch = batch,
+                     .experts = experts,
+                     .rows = rows,
+                     .steps = &steps,
+                     .moe = &n->scratch.moe,
+                     .e = e};
     return pass_run(&p, &n->scratch.head);
 }

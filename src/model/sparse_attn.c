@@ -63,12 +63,12 @@ void sparse_attn_state(struct state_builder *b, const struct sparse_attn_params 
 {
     enum state_element kv = b->kv == KV_F16 ? STATE_F16 : STATE_F32;
     out->kv = (struct kv_cache){.type = b->kv, .n_kv = p->n_kv, .d_head = p->d_head};
-    out->kv.k = state_add(b, layer, "k", kv, 1, false, p->n_kv, p->d_head, 0);
-    out->kv.v = state_add(b, layer, "v", kv, 1, false, p->n_kv, p->d_head, 0);
+    out->kv.k = state_add(b, layer, "k", kv, false, 1, p->n_kv, p->d_head, 0);
+    out->kv.v = state_add(b, layer, "v", kv, false, 1, p->n_kv, p->d_head, 0);
     if (!p->ratio)
         return;
-    out->index_raw = state_add(b, layer, "index_k", kv, 1, false, p->index_d, 0);
-    out->index_pool = state_add(b, layer, "index_pool", STATE_F32, p->ratio, true, p->index_d, 0);
+    out->index_raw = state_add(b, layer, "index_k", kv, false, 1, p->index_d, 0);
+    out->index_pool = state_add(b, layer, "index_pool", STATE_F32, true, p->ratio, p->index_d, 0);
 }
 
 void sparse_attn_carve(struct sparse_attn_scratch *t, const struct sparse_attn_params *p, int tile,

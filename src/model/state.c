@@ -14,14 +14,14 @@ static size_t element_bytes(enum state_element e)
 }
 
 void *state_add(struct state_builder *b, int layer, const char *name, enum state_element element,
-                int tokens_per_unit, bool derived, ...)
+                bool derived, int tokens_per_unit, ...)
 {
     struct state_item item = {.element = element, .per_token = tokens_per_unit > 0,
                               .derived = derived, .tokens_per_unit = tokens_per_unit};
     size_t unit = element_bytes(element), units = 1;
     va_list ap;
     int d;
-    va_start(ap, derived);
+    va_start(ap, tokens_per_unit);
     while (item.n_dims < 4 && (d = va_arg(ap, int)) != 0) {
         item.dims[item.n_dims++] = (uint32_t)d;
         b->carve.overflow |= !mem_mul(unit, (size_t)d, &unit);

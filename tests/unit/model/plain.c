@@ -7,25 +7,24 @@
 #include "base/mem.h"
 #include "cpu/backend.h"
 
-bool plain_open(struct plain *p, const char *path, int threads, int band, int tile, bool exact,
-                int at_once, struct err *e)
+bool plain_open(struct plain *p, const char *path, const struct plain_how *how, struct err *e)
 {
-    *p = (struct plain){.at_once = at_once};
+    *p = (struct plain){.at_once = how->at_once};
     struct backend_limits limits;
     p->file = gguf_open(path, e);
     p->data = p->file ? file_read_all(path, (size_t)1 << 30, &p->data_bytes, e) : NULL;
     p->model = p->data ? model_open(p->file, e) : NULL;
-    p->pool = p->model ? pool_create(threads, e) : NULL;
-    p->backend = p->pool ? cpu_backend_create(p->pool, cpu_isa_best(), exact, e) : NULL;
+    p->pool = p->model ? pool_create(how->threads, e) : NULL;
+    p->backend = p->pool ? cpu_backend_create(p->pool, how->isa, how->exact, e) : NULL;
     if (!p->backend) {
         plain_close(p);
         return false;
     }
     p->wanted = mem_alloc_array((size_t)model_info(p->model)->experts, sizeof(int), "experts", e);
-    model_backend_limits(p->model, band, tile, 1024, &limits);
+    model_backend_limits(p->model, how->band, how->tile, 1024, &limits);
     bool ok = p->wanted && p->backend->reserve(p->backend, &limits, e) &&
               model_load(p->model, p->backend, NULL, NULL, e) &&
-              model_scratch_alloc(p->model, band, tile, e);
+              model_scratch_alloc(p->model, how->band, how->tile, e);
     if (!ok)
         plain_close(p);
     return ok;

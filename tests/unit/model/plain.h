@@ -4,6 +4,7 @@
 #define STRATA_TESTS_PLAIN_H
 
 #include "base/pool.h"
+#include "cpu/isa.h"
 #include "model/model.h"
 #include "model/state.h"
 
@@ -21,9 +22,14 @@ struct plain {
     size_t rows_room;
 };
 
-/* at_once: experts that one call of `next` hands out. */
-bool plain_open(struct plain *p, const char *path, int threads, int band, int tile, bool exact,
-                int at_once, struct err *e);
+struct plain_how {
+    int threads, band, tile;
+    bool exact;  /* float32 activations */
+    int at_once; /* experts that one call of `next` hands out */
+    enum cpu_isa isa;
+};
+
+bool plain_open(struct plain *p, const char *path, const struct plain_how *how, struct err *e);
 void plain_close(struct plain *p);
 struct expert_source plain_experts(struct plain *p);
 struct row_source plain_rows(struct plain *p);

@@ -142,7 +142,7 @@ static void logits_and_greedy_ids_are_golden(void **state)
         struct plain p;
         struct json_doc *d = read_case(models[m]);
         snprintf(path, sizeof path, TEST_DATA "/fixtures/models/%s.gguf", models[m]);
-        if (!plain_open(&p, path, 2, 256, 64, true, 3, &e))
+        if (!plain_open(&p, path, &(struct plain_how){2, 256, 64, true, 3, cpu_isa_best()}, &e))
             fail_msg("%s", e.text);
         const struct json *prompts = json_get(json_root(d), "prompts");
         for (size_t i = 0; i < prompts->count; i++)
@@ -152,65 +152,103 @@ static void logits_and_greedy_ids_are_golden(void **state)
     }
 }
 
-static void bits_do_not_depend_on_cuts_threads_or_arrival(void **state)
+/* Ways to run the same ids; where the machine lacks an instruction set its lines are left out. */
+static const struct way {
+    struct plain_how how;
+    int piece;
+    bool is_band;
+} ways[] = {
+    {{1, 256, 256, false, 64, CPU_ISA_C}, 160, true},
+    {{2, 5, 4, false, 64, CPU_ISA_C}, 5, false},
+    {{2, 256, 64, false, 1, CPU_ISA_AVX2}, 160, true},
+    {{1, 1, 1, false, 64, CPU_ISA_AVX2}, 1, false},
+    {{2, 200, 7, false, 2, CPU_ISA_AVX2}, 200, true},
+    {{2, 256, 64, false, 1, CPU_ISA_AVX512_PLAIN}, 160, true},
+    {{2, 64, 3, false, 5, CPU_ISA_AVX512_PLAIN}, 64, true},
+    {{1, 1, 1, false, 64, CPU_ISA_AVX512_PLAIN}, 1, false},
+    {{2, 256, 64, false, 1, CPU_ISA_AVX512}, 160, true},
+    {{3, 3, 1, false, 2, CPU_ISA_AVX512}, 3, true},
+    {{2, 8, 8, false, 1, CPU_ISA_AVX512}, 8, false},
+    {{1, 1, 1, false, 64, CPU_ISA_AVX512}, 1, false},
+    {{2, 256, 64, false, 1, CPU_ISA_NEON}, 160, true},
+    {{2, 8, 3, false, 1, CPU_ISA_NEON}, 8, false},
+    {{1, 1, 1, false, 64, CPU_ISA_NEON}, 1, false},
+};
+#define WAYS (sizeof ways / sizeof *ways)
+
+/* The logits of all n ids, run in one way. */
+static float *run(const char *model, const struct way *way, bool exact, const int32_t *ids, int n,
+                  size_t *count)
+{
+    char path[512];
+    struct err e = {0};
+    struct plain p;
+    struct plain_how how = way->how;
+    how.exact = exact;
+    snprintf(path, sizeof path, TEST_DATA "/fixtures/models/%s.gguf", model);
+    if (!plain_open(&p, path, &how, &e))
+        fail_msg("%s", e.text);
+    struct logits l = {.vocab = model_info(p.model)->vocab};
+    *count = (size_t)n * (size_t)l.vocab;
+    l.values = calloc(*count, sizeof(float));
+    struct model_state *s = model_state_create(p.model, 1024, KV_F16, &e);
+    assert_non_null(s);
+    feed(&p, s, ids, n, way->piece, way->is_band, &l);
+    model_state_free(s);
+    plain_close(&p);
+    return l.values;
+}
+
+static void compare_ways(const char *model, bool exact, const int32_t *ids, int n)
+{
+    size_t count, same_count;
+    float *first = run(model, &ways[0], exact, ids, n, &count);
+    for (size_t w = 1; w < WAYS; w++) {
+        const struct plain_how *h = &ways[w].how;
+        if (!cpu_isa_available(h->isa))
+            continue;
+        float *other = run(model, &ways[w], exact, ids, n, &same_count);
+        if (same_count != count || memcmp(first, other, count * sizeof(float)))
+            fail_msg("%s: other bits with %s, threads %d, band %d, tile %d, pieces of %d%s", model,
+                     cpu_isa_name(h->isa), h->threads, h->band, h->tile, ways[w].piece,
+                     exact ? ", exact activations" : "");
+        free(other);
+    }
+    free(first);
+}
+
+static void bits_do_not_depend_on_cuts_threads_arrival_or_instruction_set(void **state)
 {
     (void)state;
-    static const struct {
-        int threads, band, tile, piece, at_once;
-        bool is_band;
-    } ways[] = {{1, 256, 256, 160, 64, true}, {2, 256, 64, 160, 1, true}, {3, 3, 1, 3, 2, true},
-                {2, 64, 3, 64, 5, true},      {2, 8, 8, 8, 1, false},     {1, 1, 1, 1, 64, false},
-                {2, 5, 4, 5, 64, false},   {2, 200, 7, 200, 2, true}};
     for (size_t m = 0; m < MODELS; m++) {
-        char path[512];
-        float *first = NULL;
         int32_t ids[512];
-        struct err e = {0};
         struct json_doc *d = read_case(models[m]);
-        const struct json *prompt = json_get(json_get(json_root(d), "prompts"), "long");
-        int n = ints(json_get(prompt, "tokens"), ids);
-        snprintf(path, sizeof path, TEST_DATA "/fixtures/models/%s.gguf", models[m]);
-        for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
-            struct plain p;
-            if (!plain_open(&p, path, ways[w].threads, ways[w].band, ways[w].tile, false,
-                            ways[w].at_once, &e))
-                fail_msg("%s", e.text);
-            size_t count = (size_t)n * (size_t)model_info(p.model)->vocab;
-            struct logits l = {.vocab = model_info(p.model)->vocab};
-            l.values = calloc(count, sizeof(float));
-            struct model_state *s = model_state_create(p.model, 1024, KV_F16, &e);
-            assert_non_null(s);
-            feed(&p, s, ids, n, ways[w].piece, ways[w].is_band, &l);
-            if (!first)
-                first = l.values;
-            else if (memcmp(first, l.values, count * sizeof(float)))
-                fail_msg("%s: other bits with threads %d, band %d, tile %d, pieces of %d", models[m],
-                         ways[w].threads, ways[w].band, ways[w].tile, ways[w].piece);
-            if (first != l.values)
-                free(l.values);
-            model_state_free(s);
-            plain_close(&p);
-        }
-        free(first);
+        const struct json *prompts = json_get(json_root(d), "prompts");
+        int n = ints(json_get(json_get(prompts, "long"), "tokens"), ids);
+        compare_ways(models[m], false, ids, n);
+        n = ints(json_get(json_get(prompts, "text"), "tokens"), ids);
+        compare_ways(models[m], true, ids, n);
         json_free(d);
     }
 }
 
-static void a_state_can_be_rewound_to_a_snapshot(void **state)
+static void rewind_model(const char *model)
 {
-    (void)state;
+    char path[512];
     struct plain p;
     struct err e = {0};
     int32_t ids[512];
-    struct json_doc *d = read_case("q4e_ngram");
+    struct json_doc *d = read_case(model);
     int n = ints(json_get(json_get(json_get(json_root(d), "prompts"), "long"), "tokens"), ids);
-    assert_true(plain_open(&p, TEST_DATA "/fixtures/models/q4e_ngram.gguf", 2, 256, 64, false, 64, &e));
+    snprintf(path, sizeof path, TEST_DATA "/fixtures/models/%s.gguf", model);
+    const struct plain_how how = {2, 256, 64, false, 64, cpu_isa_best()};
+    assert_true(plain_open(&p, path, &how, &e));
     int vocab = model_info(p.model)->vocab, cut = 37;
     size_t tail = (size_t)(n - cut) * (size_t)vocab * sizeof(float);
     struct logits a = {.vocab = vocab, .values = calloc((size_t)n * (size_t)vocab, sizeof(float))};
     struct logits b = {.vocab = vocab, .values = calloc((size_t)n * (size_t)vocab, sizeof(float))};
     struct model_state *s = model_state_create(p.model, 512, KV_F16, &e);
-    void *snapshot = malloc(model_state_fixed_bytes(p.model));
+    void *snapshot = malloc(model_state_fixed_bytes(p.model) + 1); /* may be nothing */
     feed(&p, s, ids, cut, cut, true, &a);
     assert_true(model_state_snapshot(s, snapshot, &e));
     feed(&p, s, ids + cut, n - cut, 50, true, &a);
@@ -229,11 +267,19 @@ static void a_state_can_be_rewound_to_a_snapshot(void **state)
     json_free(d);
 }
 
+static void a_state_can_be_rewound_to_a_snapshot(void **state)
+{
+    (void)state;
+    static const char *const one_each[] = {"q4e_ngram", "q3m_plain", "q3n_legacy", "q35_plain"};
+    for (size_t m = 0; m < sizeof one_each / sizeof *one_each; m++)
+        rewind_model(one_each[m]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_and_greedy_ids_are_golden),
-        cmocka_unit_test(bits_do_not_depend_on_cuts_threads_or_arrival),
+        cmocka_unit_test(bits_do_not_depend_on_cuts_threads_arrival_or_instruction_set),
         cmocka_unit_test(a_state_can_be_rewound_to_a_snapshot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
