@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The orders of the policies, and what the system says about pressure on memory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "stream/policy.h"
+#include "stream/pressure.h"
+
+static void expect_order(struct policy *p, const int *slots, int n)
+{
+    int at = -1;
+    for (int i = 0; i < n; i++) {
+        at = policy_victim(p, 0, at);
+        assert_int_equal(at, slots[i]);
+    }
+    assert_int_equal(policy_victim(p, 0, at), -1);
+}
+
+#define EXPECT_ORDER(p, ...) \
+    expect_order(p, (const int[]){__VA_ARGS__}, sizeof(int[]){__VA_ARGS__} / sizeof(int))
+
+static struct policy *make(enum policy_kind kind)
+{
+    struct err e = {0};
+    size_t before = mem_in_use();
+    struct policy *p = policy_create(kind, 2, 8, 4, &e);
+    assert_non_null(p);
+    assert_true(mem_in_use() - before <= policy_memory(2, 8, 4));
+    return p;
+}
+
+static void lru_orders_by_the_last_use(void **state)
+{
+    struct policy *p = make(POLICY_LRU);
+    for (int i = 0; i < 4; i++)
+        policy_admit(p, 0, i, i);
+    policy_admit(p, 1, 5, 0); /* another class */
+    policy_touch(p, 0, 1);
+    EXPECT_ORDER(p, 0, 2, 3, 1);
+    policy_remove(p, 0, 2);
+    EXPECT_ORDER(p, 0, 3, 1);
+    policy_free(p);
+}
+
+static void lfu_orders_by_uses_which_age(void **state)
+{
+    struct policy *p = make(POLICY_LFU);
+    for (int i = 0; i < 4; i++)
+        policy_admit(p, 0, i, 0);
+    policy_touch(p, 0, 0);
+    policy_touch(p, 0, 0);
+    policy_touch(p, 0, 0);
+    policy_touch(p, 0, 2);
+    EXPECT_ORDER(p, 1, 3, 2, 0);
+    for (int i = 0; i < 70; i++)
+        policy_touch(p, 0, 3);
+    policy_begin_turn(p, 0); /* uses are halved: 3 -> 1 and 1 -> 0 */
+    policy_touch(p, 0, 1);
+    EXPECT_ORDER(p, 2, 0, 1, 3);
+    policy_free(p);
+}
+
+static void layer_evicts_what_comes_up_last(void **state)
+{
+    struct policy *p = make(POLICY_LAYER);
+    for (int l = 0; l < 4; l++) { /* slot l belongs to layer l */
+        policy_begin_turn(p, l);
+        policy_admit(p, 0, l, l);
+    }
+    EXPECT_ORDER(p, 3, 2, 1, 0); /* after layer 3 comes layer 0 */
+    policy_begin_turn(p, 0);
+    policy_touch(p, 0, 0);
+    EXPECT_ORDER(p, 0, 3, 2, 1);
+    policy_begin_turn(p, 1); /* passed over */
+    EXPECT_ORDER(p, 1, 0, 3, 2);
+    policy_free(p);
+}
+
+static void names_are_read(void **state)
+{
+    struct err e = {0};
+    enum policy_kind kind;
+    static const char *const names[] = {"lru", "lfu", "layer"};
+    for (int i = 0; i < 3; i++) {
+        assert_true(policy_parse(names[i], &kind, &e));
+        assert_string_equal(policy_name(kind), names[i]);
+    }
+    assert_false(policy_parse("best", &kind, &e));
+}
+
+static void put_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void pressure_is_the_larger_of_system_and_group(void **state)
+{
+    char root[] = "./strata-pressure-XXXXXX", path[256];
+    static const char *const folders[] = {"", "/proc", "/proc/pressure", "/proc/self", "/sys",
+                                          "/sys/fs", "/sys/fs/cgroup", "/sys/fs/cgroup/a"};
+    assert_non_null(mkdtemp(root));
+    assert_true(pressure_percent(root) == 0);
+    for (size_t i = 1; i < 8; i++) {
+        snprintf(path, sizeof path, "%s%s", root, folders[i]);
+        mkdir(path, 0700);
+    }
+    snprintf(path, sizeof path, "%s/proc/pressure/memory", root);
+    put_file(path, "some avg10=12.50 avg60=1.00 avg300=0.00 total=176\nfull avg10=99.00\n");
+    assert_true(pressure_percent(root) == 12.5);
+    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    put_file(path, "0::/a\n");
+    snprintf(path, sizeof path, "%s/sys/fs/cgroup/a/memory.pressure", root);
+    put_file(path, "some avg10=40.00 avg60=1.00 avg300=0.00 total=176\n");
+    assert_true(pressure_percent(root) == 40);
+    snprintf(path, sizeof path, "rm -r %s", root);
+    assert_int_equal(system(path), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lru_orders_by_the_last_use),
+        cmocka_unit_test(lfu_orders_by_uses_which_age),
+        cmocka_unit_test(layer_evicts_what_comes_up_last),
+        cmocka_unit_test(names_are_read),
+        cmocka_unit_test(pressure_is_the_larger_of_system_and_group),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
