@@ -95,6 +95,7 @@ struct backend_limits {
     int embd;         /* D */
     int ctx;          /* tokens visible to dense attention at most */
     int blocks;       /* blocks of a whole context, 0 without sparse attention */
+    int delta;        /* head size of delta_held, 0: it is not used */
 };
 
 struct backend {
@@ -157,6 +158,13 @@ struct backend {
     void (*conv)(struct backend *b, const float *in, const float *kernel, float *history, int rows,
                  int n, int taps, int dilation, float *out);
 
+    /* The same for rows some of which may be rejected: the history stays as it is. conv_advance then
+     * moves a history of `past` rows on by the first `rows` of in. */
+    void (*conv_held)(struct backend *b, const float *in, const float *kernel, const float *history,
+                      int rows, int n, int taps, int dilation, float *out);
+    void (*conv_advance)(struct backend *b, const float *in, float *history, int rows, int n,
+                         int past);
+
     /* Gated delta net (qwen4exp.md 2.5). */
     /* Each head of x: x / sqrt(sum(x^2) + eps), then / sqrt(d) if `scale`. In place.
      * x: rows at x + t * row_stride, heads of d values one after the other. */
@@ -173,6 +181,10 @@ struct backend {
     void (*delta_scan)(struct backend *b, const float *q, const float *k, const float *v,
                        size_t row_stride, const float *g, const float *beta, int rows, int n_k,
                        int n_v, int d, bool grouped, float *state, float *out);
+    /* The same, with the state left as it was: rows some of which may be rejected. */
+    void (*delta_held)(struct backend *b, const float *q, const float *k, const float *v,
+                       size_t row_stride, const float *g, const float *beta, int rows, int n_k,
+                       int n_v, int d, bool grouped, const float *state, float *out);
     /* out = norm(x, w) * gate(z), the norm per head of d values. x, z, out [rows][heads][d]. */
     void (*gated_norm)(struct backend *b, const float *x, const float *w, const float *z, int rows,
                        int heads, int d, float eps, enum gate_kind kind, float *out);

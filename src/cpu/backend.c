@@ -90,6 +90,7 @@ static size_t scratch_layout(const struct backend_limits *l, int threads, char *
     size_t attention =
         (heads + 1) * (size_t)l->ctx + CPU_VALUE_TILE * CPU_VALUE_COLUMNS + heads * CPU_PART_FLOATS;
     s->worker_floats = largest(attention, entries * EXPERT_COLUMNS);
+    s->worker_floats = largest(s->worker_floats, (size_t)l->delta * (size_t)l->delta);
     s->worker_floats = mem_round_up(s->worker_floats, 16);
     s->worker = take(base, &used, workers * s->worker_floats * sizeof(float));
     s->index_scores = take(base, &used, workers * (size_t)l->blocks * sizeof(float));
@@ -219,9 +220,12 @@ static const struct backend table = {
     .hc_weights = cpu_hc_weights,
     .hc_write = cpu_hc_write,
     .conv = cpu_conv,
+    .conv_held = cpu_conv_held,
+    .conv_advance = cpu_conv_advance,
     .delta_norm = cpu_delta_norm,
     .delta_gates = cpu_delta_gates,
     .delta_scan = cpu_delta_scan,
+    .delta_held = cpu_delta_held,
     .gated_norm = cpu_gated_norm,
     .norm_rope = cpu_norm_rope,
     .store = cpu_store,

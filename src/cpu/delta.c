@@ -12,10 +12,23 @@
 
 struct conv_job {
     const struct cpu_ops *ops;
-    const float *in, *kernel;
-    float *history, *out;
+    const float *in, *kernel, *history;
+    float *out;
     int rows, n, taps, dilation;
+    float *advanced; /* the history again, when it moves on; NULL: it stays */
 };
+
+/* Oldest first: a source is never behind its target. */
+static void advance(const float *in, float *history, int rows, size_t width, int past, size_t c0,
+                    int n)
+{
+    for (int h = 0; h < past; h++) {
+        int row = h + rows;
+        const float *from =
+            row < past ? history + (size_t)row * width : in + (size_t)(row - past) * width;
+        memcpy(history + (size_t)h * width + c0, from + c0, (size_t)n * sizeof(float));
+    }
+}
 
 /* The channels c0 .. c0 + n - 1 of all rows; then their part of the history moves on. */
 static void conv_channels(const struct conv_job *j, size_t c0, int n)
@@ -34,12 +47,8 @@ static void conv_channels(const struct conv_job *j, size_t c0, int n)
         }
         j->ops->conv(in, kernel, CHANNELS, j->taps, n, j->out + (size_t)t * width + c0);
     }
-    for (int h = 0; h < past; h++) { /* oldest first: a source is never behind its target */
-        int row = h + j->rows;
-        const float *from =
-            row < past ? j->history + (size_t)row * width : j->in + (size_t)(row - past) * width;
-        memcpy(j->history + (size_t)h * width + c0, from + c0, (size_t)n * sizeof(float));
-    }
+    if (j->advanced)
+        advance(j->in, j->advanced, j->rows, width, past, c0, n);
 }
 
 static void conv_part(void *ctx, size_t first, size_t end, int worker)
@@ -51,17 +60,35 @@ static void conv_part(void *ctx, size_t first, size_t end, int worker)
     }
 }
 
+static void run_conv(struct cpu_backend *c, struct conv_job *j)
+{
+    if (j->taps < 1 || j->taps > MAX_TAPS) {
+        cpu_problem(c, "a convolution has %d taps, not 1 to %d", j->taps, MAX_TAPS);
+        return;
+    }
+    size_t items = ((size_t)j->n + CHANNELS - 1) / CHANNELS;
+    cpu_split(c, items, (double)j->rows * j->n * (j->taps + 8), conv_part, j);
+}
+
 void cpu_conv(struct backend *b, const float *in, const float *kernel, float *history, int rows,
               int n, int taps, int dilation, float *out)
 {
     struct cpu_backend *c = cpu_of(b);
-    if (taps < 1 || taps > MAX_TAPS) {
-        cpu_problem(c, "a convolution has %d taps, not 1 to %d", taps, MAX_TAPS);
-        return;
-    }
-    struct conv_job j = {&c->ops, in, kernel, history, out, rows, n, taps, dilation};
-    size_t items = ((size_t)n + CHANNELS - 1) / CHANNELS;
-    cpu_split(c, items, (double)rows * n * (taps + 8), conv_part, &j);
+    struct conv_job j = {&c->ops, in, kernel, history, out, rows, n, taps, dilation, history};
+    run_conv(c, &j);
+}
+
+void cpu_conv_held(struct backend *b, const float *in, const float *kernel, const float *history,
+                   int rows, int n, int taps, int dilation, float *out)
+{
+    struct cpu_backend *c = cpu_of(b);
+    struct conv_job j = {&c->ops, in, kernel, history, out, rows, n, taps, dilation, NULL};
+    run_conv(c, &j);
+}
+
+void cpu_conv_advance(struct backend *b, const float *in, float *history, int rows, int n, int past)
+{
+    advance(in, history, rows, (size_t)n, past, 0, n);
 }
 
 struct delta_norm_job {
@@ -121,7 +148,10 @@ struct scan_job {
     const float *g, *beta;
     int rows, n_k, n_v, d;
     bool grouped;
-    float *state, *out;
+    float *state; /* NULL: */
+    const float *held; /* read in its place, and left alone */
+    struct cpu_backend *backend;
+    float *out;
 };
 
 static void scan_part(void *ctx, size_t first, size_t end, int worker)
@@ -130,7 +160,13 @@ static void scan_part(void *ctx, size_t first, size_t end, int worker)
     size_t d = (size_t)j->d, n_v = (size_t)j->n_v;
     for (size_t h = first; h < end; h++) {
         size_t n_k = (size_t)j->n_k, key = (j->grouped ? h / (n_v / n_k) : h % n_k) * d;
-        float *state = j->state + h * d * d; /* stays in the L2 cache for all rows */
+        float *state; /* stays in the L2 cache for all rows */
+        if (j->state) {
+            state = j->state + h * d * d;
+        } else {
+            state = cpu_worker_area(j->backend, worker);
+            memcpy(state, j->held + h * d * d, d * d * sizeof *state);
+        }
         for (size_t t = 0; t < (size_t)j->rows; t++) {
             size_t at = t * j->row_stride;
             j->ops->delta_step(state, j->q + at + key, j->k + at + key, j->v + at + h * d,
@@ -145,8 +181,18 @@ void cpu_delta_scan(struct backend *b, const float *q, const float *k, const flo
                     int n_v, int d, bool grouped, float *state, float *out)
 {
     struct cpu_backend *c = cpu_of(b);
-    struct scan_job j = {&c->ops, q,   k,   v, row_stride, g,     beta,
-                         rows,    n_k, n_v, d, grouped,    state, out};
+    struct scan_job j = {&c->ops, q, k,       v,     row_stride, g, beta, rows, n_k,
+                         n_v,     d, grouped, state, NULL,       c, out};
+    cpu_split(c, (size_t)n_v, (double)rows * n_v * d * d * 2, scan_part, &j);
+}
+
+void cpu_delta_held(struct backend *b, const float *q, const float *k, const float *v,
+                    size_t row_stride, const float *g, const float *beta, int rows, int n_k,
+                    int n_v, int d, bool grouped, const float *state, float *out)
+{
+    struct cpu_backend *c = cpu_of(b);
+    struct scan_job j = {&c->ops, q, k,       v,    row_stride, g, beta, rows, n_k,
+                         n_v,     d, grouped, NULL, state,      c, out};
     cpu_split(c, (size_t)n_v, (double)rows * n_v * d * d * 2, scan_part, &j);
 }
 

@@ -36,7 +36,7 @@ struct cpu_scratch {
     /* One area a worker, used by one operation at a time: attention's scores
      * [attention_heads][ctx], list of positions [ctx], tile of values [CPU_VALUE_TILE]
      * [CPU_VALUE_COLUMNS] and chains [attention_heads][CPU_PART_FLOATS]; or the tile of a down
-     * product [entries][EXPERT_COLUMNS]. */
+     * product [entries][EXPERT_COLUMNS]; or a head's state of a held delta net [d][d]. */
     float *worker;
     size_t worker_floats;
     int attention_heads; /* query heads that one worker may attend with at once */
@@ -120,6 +120,10 @@ void cpu_hc_write(struct backend *b, float *x, const float *y, const float *w, i
 
 void cpu_conv(struct backend *b, const float *in, const float *kernel, float *history, int rows,
               int n, int taps, int dilation, float *out);
+void cpu_conv_held(struct backend *b, const float *in, const float *kernel, const float *history,
+                   int rows, int n, int taps, int dilation, float *out);
+void cpu_conv_advance(struct backend *b, const float *in, float *history, int rows, int n,
+                      int past);
 void cpu_delta_norm(struct backend *b, float *x, size_t row_stride, int rows, int heads, int d,
                     float eps, bool scale);
 void cpu_delta_gates(struct backend *b, float *alpha, float *beta, const float *a, const float *dt,
@@ -127,6 +131,9 @@ void cpu_delta_gates(struct backend *b, float *alpha, float *beta, const float *
 void cpu_delta_scan(struct backend *b, const float *q, const float *k, const float *v,
                     size_t row_stride, const float *g, const float *beta, int rows, int n_k,
                     int n_v, int d, bool grouped, float *state, float *out);
+void cpu_delta_held(struct backend *b, const float *q, const float *k, const float *v,
+                    size_t row_stride, const float *g, const float *beta, int rows, int n_k,
+                    int n_v, int d, bool grouped, const float *state, float *out);
 void cpu_gated_norm(struct backend *b, const float *x, const float *w, const float *z, int rows,
                     int heads, int d, float eps, enum gate_kind kind, float *out);
 

@@ -18,6 +18,7 @@ struct model {
 
     /* Working memory, after model_scratch_alloc. */
     int band, tile;
+    int held;                /* rows of a held window */
     void *device, *host;     /* backend block, host block */
     size_t device_bytes, host_bytes;
 };
@@ -51,7 +52,15 @@ struct arch {
     bool (*forward)(struct model *m, struct model_state *s, const struct batch *batch,
                     const struct expert_source *experts, const struct row_source *rows,
                     struct err *e);
+    /* Takes the first rows of the held window that was just run into the fixed items. */
+    bool (*commit)(struct model *m, struct model_state *s, int rows, struct err *e);
 };
+
+/* Rows of a held window that scratch with such a tile has room for. */
+static inline int model_held_rows(const struct model *m, int tile)
+{
+    return m->held < tile ? m->held : tile;
+}
 
 extern const struct arch arch_qwen4exp, arch_qwen3moe, arch_qwen3next, arch_qwen35moe;
 

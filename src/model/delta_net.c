@@ -41,6 +41,17 @@ void delta_net_carve(struct delta_net_scratch *t, const struct delta_net_params 
     t->beta = carve(device, rows * heads, f);
 }
 
+void delta_net_carve_window(struct delta_net_scratch *window, const struct delta_net_params *p,
+                            int rows, struct carve *device)
+{
+    const size_t f = sizeof(float), n = (size_t)rows, channels = (size_t)delta_net_channels(p);
+    *window = (struct delta_net_scratch){0};
+    window->qkv = carve(device, n * channels, f);
+    window->conv = carve(device, n * channels, f);
+    window->g = carve(device, n * (size_t)p->n_v, f);
+    window->beta = carve(device, n * (size_t)p->n_v, f);
+}
+
 void delta_net_state(struct state_builder *b, const struct delta_net_params *p, int layer,
                      struct layer_state *out)
 {
@@ -69,28 +80,48 @@ static void dump_state(struct backend *b, const struct delta_net_params *p,
 
 void delta_net(struct backend *b, const struct delta_net_params *p,
                const struct delta_net_weights *w, struct layer_state *s, const float *y, int rows,
-               const struct delta_net_scratch *t, const struct batch *batch, int layer, float *out)
+               const struct delta_net_scratch *t, const struct delta_net_scratch *window,
+               const struct batch *batch, int layer, float *out)
 {
     int channels = delta_net_channels(p), inner = p->n_v * p->d;
     size_t stride = (size_t)channels;
-    float *q = t->conv, *k = q + p->n_k * p->d, *v = k + p->n_k * p->d;
+    const struct delta_net_scratch *in = batch->is_held ? window : t;
+    float *q = in->conv, *k = q + p->n_k * p->d, *v = k + p->n_k * p->d;
 
     b->linear(b, y, rows, p->embd,
               (struct product[]){
-                  {&w->qkv, t->qkv}, {&w->gate, t->z}, {&w->alpha, t->g}, {&w->beta, t->beta}},
+                  {&w->qkv, in->qkv}, {&w->gate, t->z}, {&w->alpha, in->g}, {&w->beta, in->beta}},
               4);
-    b->delta_gates(b, t->g, t->beta, w->a, w->dt, rows, p->n_v);
-    b->conv(b, t->qkv, w->conv, s->conv, rows, channels, p->taps, 1, t->conv);
-    dump_rows(batch, b, layer, "gdn_conv", t->conv, rows, channels, 0);
+    b->delta_gates(b, in->g, in->beta, w->a, w->dt, rows, p->n_v);
+    if (batch->is_held)
+        b->conv_held(b, in->qkv, w->conv, s->conv, rows, channels, p->taps, 1, in->conv);
+    else
+        b->conv(b, in->qkv, w->conv, s->conv, rows, channels, p->taps, 1, in->conv);
+    dump_rows(batch, b, layer, "gdn_conv", in->conv, rows, channels, 0);
     b->delta_norm(b, q, stride, rows, p->n_k, p->d, L2_EPS, true);
     b->delta_norm(b, k, stride, rows, p->n_k, p->d, L2_EPS, false);
-    b->delta_scan(b, q, k, v, stride, t->g, t->beta, rows, p->n_k, p->n_v, p->d, p->grouped, s->delta,
-                  t->core);
-    dump_rows(batch, b, layer, "gdn_g", t->g, rows, p->n_v, 0);
-    dump_rows(batch, b, layer, "gdn_beta", t->beta, rows, p->n_v, 0);
+    if (batch->is_held)
+        b->delta_held(b, q, k, v, stride, in->g, in->beta, rows, p->n_k, p->n_v, p->d, p->grouped,
+                      s->delta, t->core);
+    else
+        b->delta_scan(b, q, k, v, stride, in->g, in->beta, rows, p->n_k, p->n_v, p->d, p->grouped,
+                      s->delta, t->core);
+    dump_rows(batch, b, layer, "gdn_g", in->g, rows, p->n_v, 0);
+    dump_rows(batch, b, layer, "gdn_beta", in->beta, rows, p->n_v, 0);
     dump_rows(batch, b, layer, "gdn_core", t->core, rows, p->n_v, p->d, 0);
     if (batch->dump)
         dump_state(b, p, s, batch, layer);
     b->gated_norm(b, t->core, w->norm, t->z, rows, p->n_v, p->d, p->eps, p->gate, t->core);
     b->linear(b, t->core, rows, inner, &(struct product){&w->out, out}, 1);
+}
+
+void delta_net_commit(struct backend *b, const struct delta_net_params *p, struct layer_state *s,
+                      int rows, const struct delta_net_scratch *t,
+                      const struct delta_net_scratch *window)
+{
+    int channels = delta_net_channels(p);
+    const float *q = window->conv, *k = q + p->n_k * p->d, *v = k + p->n_k * p->d;
+    b->conv_advance(b, window->qkv, s->conv, rows, channels, p->taps - 1);
+    b->delta_scan(b, q, k, v, (size_t)channels, window->g, window->beta, rows, p->n_k, p->n_v, p->d,
+                  p->grouped, s->delta, t->core);
 }

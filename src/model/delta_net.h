@@ -33,6 +33,9 @@ struct delta_net_scratch {
 
 void delta_net_carve(struct delta_net_scratch *t, const struct delta_net_params *p, int tile,
                      struct carve *device);
+/* What a held window leaves for its commit: qkv, conv, g and beta of `rows` rows, for one layer. */
+void delta_net_carve_window(struct delta_net_scratch *window, const struct delta_net_params *p,
+                            int rows, struct carve *device);
 /* Adds the layer's items to a state. */
 void delta_net_state(struct state_builder *b, const struct delta_net_params *p, int layer,
                      struct layer_state *out);
@@ -50,9 +53,15 @@ bool delta_net_bind(struct weights *w, struct delta_net_weights *out,
 bool delta_net_bind_rest(struct weights *w, struct delta_net_weights *out,
                          const struct delta_net_params *p, int layer, struct err *e);
 
-/* out [rows][embd] = delta_net(y); advances conv history and state. y [rows][embd]. */
+/* out [rows][embd] = delta_net(y); advances conv history and state, unless the batch is held: then
+ * `window` takes what delta_net_commit needs. y [rows][embd]. */
 void delta_net(struct backend *b, const struct delta_net_params *p,
                const struct delta_net_weights *w, struct layer_state *s, const float *y, int rows,
-               const struct delta_net_scratch *t, const struct batch *batch, int layer, float *out);
+               const struct delta_net_scratch *t, const struct delta_net_scratch *window,
+               const struct batch *batch, int layer, float *out);
+/* Advances conv history and state by the first `rows` rows of the window. */
+void delta_net_commit(struct backend *b, const struct delta_net_params *p, struct layer_state *s,
+                      int rows, const struct delta_net_scratch *t,
+                      const struct delta_net_scratch *window);
 
 #endif

@@ -107,6 +107,11 @@ bool model_load(struct model *m, struct backend *b, model_progress *progress, vo
     return weights_load(&m->weights, b, progress, ctx, e);
 }
 
+void model_hold_windows(struct model *m, int rows)
+{
+    m->held = rows;
+}
+
 size_t model_scratch_bytes(const struct model *m, int band, int tile)
 {
     /* Counting writes only NULL pointers into the scratch of the network. */
@@ -152,6 +157,9 @@ bool model_forward(struct model *m, struct model_state *s, const struct batch *b
     if (batch->rows < 1 || batch->rows > m->band)
         return err_set(e, ERR_USAGE, "%d rows, the working memory has room for 1 to %d", batch->rows,
                        m->band);
+    if (batch->is_held && batch->rows > model_held_rows(m, m->tile))
+        return err_set(e, ERR_USAGE, "%d rows to hold, the working memory has room for %d",
+                       batch->rows, model_held_rows(m, m->tile));
     if (batch->rows > s->ctx - s->position)
         return err_set(e, ERR_USAGE, "%d more tokens after %d do not fit into a context of %d",
                        batch->rows, s->position, s->ctx);
@@ -164,6 +172,17 @@ bool model_forward(struct model *m, struct model_state *s, const struct batch *b
     placed.end = s->position + batch->rows;
     if (!m->arch->forward(m, s, &placed, experts, rows, e))
         return false;
-    s->position += batch->rows;
+    if (!batch->is_held)
+        s->position += batch->rows;
+    return true;
+}
+
+bool model_commit(struct model *m, struct model_state *s, int rows, struct err *e)
+{
+    if (rows < 1 || rows > model_held_rows(m, m->tile))
+        return err_set(e, ERR_USAGE, "%d rows of a held window", rows);
+    if (!m->arch->commit(m, s, rows, e) || !m->backend->finish(m->backend, e))
+        return false;
+    s->position += rows;
     return true;
 }

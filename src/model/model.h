@@ -60,6 +60,10 @@ typedef bool model_progress(void *ctx, uint64_t done, uint64_t all);
 bool model_load(struct model *m, struct backend *b, model_progress *progress, void *ctx,
                 struct err *e);
 
+/* From now on the working memory has room for held windows of at most `rows` rows, but never more
+ * than a tile; 0: none. Before the memory is counted or allocated. */
+void model_hold_windows(struct model *m, int rows);
+
 /* Working memory for bands of at most `band` rows in tiles of at most `tile` rows. The bytes are
  * backend memory; `limits` is what the backend must reserve besides. */
 size_t model_scratch_bytes(const struct model *m, int band, int tile);
@@ -84,6 +88,7 @@ struct batch {
     const int32_t *ids; /* host */
     int rows;           /* at most the band of model_scratch_alloc */
     bool is_band;       /* rows of a prompt; else a decode window */
+    bool is_held;       /* a window some of whose rows may be rejected: see model_commit */
     int end;      /* position after the last row; model_forward sets it */
     enum logits_wanted wanted;
     /* Takes logits, host [rows][vocab], of rows first.. of this batch; LAST: once with one row. */
@@ -102,5 +107,11 @@ struct batch {
 bool model_forward(struct model *m, struct model_state *s, const struct batch *batch,
                    const struct expert_source *experts, const struct row_source *rows,
                    struct err *e);
+
+/* After a forward pass with batch->is_held, which left the state as it was: the first `rows` rows of
+ * that window become part of it, with the same bits as if only they had been run. Nothing else may
+ * have used the model in between. A held window of which nothing is wanted needs no commit. After an
+ * error the state is spoiled. */
+bool model_commit(struct model *m, struct model_state *s, int rows, struct err *e);
 
 #endif

@@ -68,10 +68,19 @@ bool ngram_add(struct backend *b, const struct ngram_params *p, const struct ngr
     b->ple_gate(b, t->key, t->query, rows, hc, d, t->gate);
     b->ple_spread(b, t->gate, t->value, rows, hc, d, t->spread);
     b->norm(b, t->spread, w->norm_conv, hc, rows * hc, d, p->eps, t->normed);
-    b->conv(b, t->normed, w->conv, s->ngram_conv, rows, flat, p->taps, p->longest, t->key);
+    if (batch->is_held)
+        b->conv_held(b, t->normed, w->conv, s->ngram_conv, rows, flat, p->taps, p->longest, t->key);
+    else
+        b->conv(b, t->normed, w->conv, s->ngram_conv, rows, flat, p->taps, p->longest, t->key);
     b->add(b, t->spread, t->key, count);
     dump_rows(batch, b, layer, "ple_gate", t->gate, rows, hc, 0);
     dump_rows(batch, b, layer, "ple_out", t->spread, rows, hc, d, 0);
     b->add(b, x, t->spread, count);
     return true;
+}
+
+void ngram_commit(struct backend *b, const struct ngram_params *p, struct layer_state *s, int rows,
+                  const struct ngram_scratch *t)
+{
+    b->conv_advance(b, t->normed, s->ngram_conv, rows, p->hc * p->embd, (p->taps - 1) * p->longest);
 }

@@ -51,9 +51,14 @@ bool ngram_bind(struct weights *w, struct ngram_weights *out, const struct ngram
 /* Table rows of the token ids[at] for all heads; ids[0..at] is the whole sequence so far. */
 void ngram_rows(const struct ngram_params *p, const int32_t *ids, int at, uint64_t *rows);
 
-/* x [rows][hc][embd] += ple(x) for table rows given as bytes, host [rows][heads]. */
+/* x [rows][hc][embd] += ple(x) for table rows given as bytes, host [rows][heads]. The history of the
+ * convolution stays when the batch is held: what it takes in then is t->normed. */
 bool ngram_add(struct backend *b, const struct ngram_params *p, const struct ngram_weights *w,
                struct layer_state *s, float *x, int rows, const void *table_rows,
                const struct ngram_scratch *t, const struct batch *batch, int layer, struct err *e);
+
+/* Moves the history on by the first `rows` rows of a held window. */
+void ngram_commit(struct backend *b, const struct ngram_params *p, struct layer_state *s, int rows,
+                  const struct ngram_scratch *t);
 
 #endif

@@ -28,4 +28,5 @@ const struct arch arch_qwen35moe = {
     .list_state = single_list_state,
     .restored = single_restored,
     .forward = single_forward,
+    .commit = single_commit,
 };

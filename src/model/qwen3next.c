@@ -90,4 +90,5 @@ const struct arch arch_qwen3next = {
     .list_state = single_list_state,
     .restored = single_restored,
     .forward = single_forward,
+    .commit = single_commit,
 };

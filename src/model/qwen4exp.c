@@ -23,6 +23,7 @@ struct layer {
     bool has_ngram;
     struct hyper_weights hc_attn, hc_ffn;
     struct delta_net_weights delta;
+    struct delta_net_scratch window; /* of a held window */
     struct sparse_attn_params attn; /* ratio differs between layers */
     struct sparse_attn_weights attn_weights;
     struct mixture_weights moe;
@@ -280,6 +281,7 @@ static void limits(const struct model *m, struct backend_limits *out)
     n_in = larger(n_in, larger(n->moe.width, n->moe.shared_width));
     out->n_in = n_in;
     out->expert_width = n->moe.width;
+    out->delta = m->held ? n->delta.d : 0;
     for (int i = 0; i < n->n_layer; i++)
         if (n->layer[i].attn.ratio)
             out->blocks = larger(out->blocks, out->ctx / n->layer[i].attn.ratio + 1);
@@ -334,6 +336,13 @@ static void carve_scratch(struct model *m, int band, int tile, struct carve *dev
     mixture_carve(&s->moe, &n->moe, band, tile, device, host);
     if (n->ngram_layer >= 0)
         carve_ngram(n, m, s, band, tile, device, host);
+    for (int i = 0; m->held && i < n->n_layer; i++) {
+        struct delta_net_scratch window = {0};
+        if (n->layer[i].recurrent)
+            delta_net_carve_window(&window, &n->delta, model_held_rows(m, tile), device);
+        if (device->base)
+            n->layer[i].window = window;
+    }
     if (device->base)
         n->scratch = cut;
 }
@@ -449,7 +458,7 @@ static bool mix(struct pass *p, int i, int first, int rows)
     dump_rows(batch, b, i, "attn_in", t->y, rows, d, 0);
     dump_rows(batch, b, i, "attn_inject", t->mixer_inject, rows, hc, 0);
     if (l->recurrent) /* 2.5 */
-        delta_net(b, &n->delta, &l->delta, s, t->y, rows, &t->delta, batch, i, t->out);
+        delta_net(b, &n->delta, &l->delta, s, t->y, rows, &t->delta, &l->window, batch, i, t->out);
     else /* 2.6 */
         sparse_attn(b, &l->attn, &l->attn_weights, s, t->y, rows, pos, &t->attn, batch, i, t->out);
     dump_rows(batch, b, i, "attn_out", t->out, rows, d, 0);
@@ -523,6 +532,21 @@ static bool forward(struct model *m, struct model_state *s, const struct batch *
     return pass_run(&p, &n->scratch.head);
 }
 
+/* Keys are cut off by the position, and pooled again when their block is complete. */
+static bool commit(struct model *m, struct model_state *s, int rows, struct err *e)
+{
+    struct net *n = m->net;
+    struct scratch *t = &n->scratch;
+    for (int i = 0; i < n->n_layer; i++) {
+        struct layer *l = &n->layer[i];
+        if (l->has_ngram)
+            ngram_commit(m->backend, &n->ngram, &s->layer[i], rows, &t->ngram);
+        if (l->recurrent)
+            delta_net_commit(m->backend, &n->delta, &s->layer[i], rows, &t->delta, &l->window);
+    }
+    return m->backend->finish(m->backend, e);
+}
+
 const struct arch arch_qwen4exp = {
     .name = "qwen4exp",
     .open = open_net,
@@ -534,4 +558,5 @@ const struct arch arch_qwen4exp = {
     .list_state = list_state,
     .restored = restored,
     .forward = forward,
+    .commit = commit,
 };

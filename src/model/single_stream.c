@@ -184,6 +184,7 @@ void single_limits(const struct model *m, struct backend_limits *out)
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         out->n_in = widths[i] > out->n_in ? widths[i] : out->n_in;
     out->expert_width = n->moe.width;
+    out->delta = m->held ? n->delta.d : 0;
 }
 
 void single_carve(struct model *m, int band, int tile, struct carve *device, struct carve *host)
@@ -198,6 +199,13 @@ void single_carve(struct model *m, int band, int tile, struct carve *device, str
     sparse_attn_carve(&s.attn, &n->attn, tile, 0, device);
     mixture_carve(&s.moe, &n->moe, band, tile, device, host);
     pass_carve(&s.head, tile, n->vocab, device, host);
+    for (int i = 0; m->held && i < n->n_layer; i++) {
+        struct delta_net_scratch window = {0};
+        if (n->layer[i].recurrent)
+            delta_net_carve_window(&window, &n->delta, model_held_rows(m, tile), device);
+        if (device->base)
+            n->layer[i].window = window;
+    }
     if (device->base)
         n->scratch = s;
 }
@@ -253,7 +261,7 @@ static bool mix(struct pass *p, int i, int first, int rows)
     b->norm(b, x, l->attn_norm, 1, rows, d, n->eps, t->y);
     dump_rows(p->batch, b, i, "attn_in", t->y, rows, d, 0);
     if (l->recurrent) /* 4.4 */
-        delta_net(b, &n->delta, &l->delta, s, t->y, rows, &t->delta, p->batch, i, t->out);
+        delta_net(b, &n->delta, &l->delta, s, t->y, rows, &t->delta, &l->window, p->batch, i, t->out);
     else /* 4.2 */
         sparse_attn(b, &n->attn, &l->attn, s, t->y, rows, pos, &t->attn, p->batch, i, t->out);
     dump_rows(p->batch, b, i, "attn_out", t->out, rows, d, 0);
@@ -316,4 +324,15 @@ bool single_forward(struct model *m, struct model_state *s, const struct batch *
                      .moe = &n->scratch.moe,
                      .e = e};
     return pass_run(&p, &n->scratch.head);
+}
+
+/* Keys are cut off by the position. */
+bool single_commit(struct model *m, struct model_state *s, int rows, struct err *e)
+{
+    struct single_net *n = m->net;
+    for (int i = 0; i < n->n_layer; i++)
+        if (n->layer[i].recurrent)
+            delta_net_commit(m->backend, &n->delta, &s->layer[i], rows, &n->scratch.delta,
+                             &n->layer[i].window);
+    return m->backend->finish(m->backend, e);
 }

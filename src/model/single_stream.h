@@ -16,6 +16,7 @@ struct single_layer {
     bool recurrent; /* delta net, else attention */
     const float *attn_norm, *ffn_norm; /* [D] before the mixer, before the experts */
     struct delta_net_weights delta;
+    struct delta_net_scratch window; /* of a held window */
     struct sparse_attn_weights attn;
     struct mixture_weights moe;
 };
@@ -66,5 +67,6 @@ bool single_restored(struct model *m, struct model_state *s, struct err *e);
 bool single_forward(struct model *m, struct model_state *s, const struct batch *batch,
                     const struct expert_source *experts, const struct row_source *rows,
                     struct err *e);
+bool single_commit(struct model *m, struct model_state *s, int rows, struct err *e);
 
 #endif

@@ -20,6 +20,7 @@ bool plain_open(struct plain *p, const char *path, const struct plain_how *how, 
         plain_close(p);
         return false;
     }
+    model_hold_windows(p->model, 8);
     p->wanted = mem_alloc_array((size_t)model_info(p->model)->experts, sizeof(int), "experts", e);
     model_backend_limits(p->model, how->band, how->tile, 1024, &limits);
     bool ok = p->wanted && p->backend->reserve(p->backend, &limits, e) &&

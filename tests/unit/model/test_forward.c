@@ -275,11 +275,86 @@ static void a_state_can_be_rewound_to_a_snapshot(void **state)
         rewind_model(one_each[m]);
 }
 
+/* Every item of two states at the same position has the same bytes. */
+static void assert_same_state(const struct model_state *a, const struct model_state *b)
+{
+    assert_int_equal(a->position, b->position);
+    assert_int_equal(a->n_items, b->n_items);
+    assert_memory_equal(a->ids, b->ids, (size_t)a->position * sizeof *a->ids);
+    for (int i = 0; i < a->n_items; i++) {
+        struct err e = {0};
+        size_t bytes = state_item_bytes(a, &a->items[i]);
+        char *x = malloc(bytes + 1), *y = malloc(bytes + 1);
+        assert_true(model_state_read_item(a, i, x, &e) && model_state_read_item(b, i, y, &e));
+        if (memcmp(x, y, bytes))
+            fail_msg("%s differs at position %d", a->items[i].name, a->position);
+        free(x);
+        free(y);
+    }
+}
+
+/* Windows of 1 to 8 rows, of which a part is true and the rest is nonsense that is rejected. */
+static void rejected_rows_of_a_window_leave_no_trace(void **state)
+{
+    (void)state;
+    enum { PROMPT = 11, MOST = 8 };
+    for (size_t m = 0; m < MODELS; m++) {
+        char path[512];
+        struct err e = {0};
+        struct plain p;
+        int32_t ids[512], window[MOST];
+        struct json_doc *d = read_case(models[m]);
+        int n = ints(json_get(json_get(json_get(json_root(d), "prompts"), "long"), "tokens"), ids);
+        snprintf(path, sizeof path, TEST_DATA "/fixtures/models/%s.gguf", models[m]);
+        struct plain_how how = {.threads = 2, .band = 256, .tile = 64, .at_once = 3, .isa = cpu_isa_best()};
+        if (!plain_open(&p, path, &how, &e))
+            fail_msg("%s", e.text);
+        int vocab = model_info(p.model)->vocab;
+        size_t row = (size_t)vocab * sizeof(float);
+        struct logits want = {.vocab = vocab, .values = calloc((size_t)n, row)};
+        struct logits got = {.vocab = vocab, .values = calloc((size_t)(n + MOST), row)};
+        struct model_state *a = model_state_create(p.model, 512, KV_F16, &e);
+        struct model_state *b = model_state_create(p.model, 512, KV_F16, &e);
+        assert_true(a && b);
+        feed(&p, a, ids, PROMPT, PROMPT, true, &want);
+        feed(&p, b, ids, PROMPT, PROMPT, true, &got);
+        struct expert_source x = plain_experts(&p);
+        struct row_source r = plain_rows(&p);
+        uint32_t random = 7;
+        for (int at = PROMPT; at < n;) {
+            random = random * 1664525 + 1013904223;
+            int rows = 1 + (int)(random >> 8) % MOST, kept = 1 + (int)(random >> 16) % rows;
+            kept = kept < n - at ? kept : n - at;
+            for (int i = 0; i < rows; i++)
+                window[i] = i < kept ? ids[at + i] : (int32_t)((random >> 5) + (uint32_t)i * 17) % vocab;
+            struct batch held = {.ids = window, .rows = rows, .is_held = true, .wanted = LOGITS_ALL,
+                                 .logits = take, .logits_ctx = &got};
+            got.at = at;
+            if (!model_forward(p.model, b, &held, &x, &r, &e) || b->position != at ||
+                !model_commit(p.model, b, kept, &e))
+                fail_msg("%s", e.text);
+            feed(&p, a, ids + at, kept, 1, false,
+                 &(struct logits){want.values + (size_t)at * (size_t)vocab, vocab, 0});
+            assert_memory_equal(want.values + (size_t)at * (size_t)vocab,
+                                got.values + (size_t)at * (size_t)vocab, (size_t)kept * row);
+            assert_same_state(a, b);
+            at += kept;
+        }
+        free(want.values);
+        free(got.values);
+        model_state_free(a);
+        model_state_free(b);
+        plain_close(&p);
+        json_free(d);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_and_greedy_ids_are_golden),
         cmocka_unit_test(bits_do_not_depend_on_cuts_threads_arrival_or_instruction_set),
+        cmocka_unit_test(rejected_rows_of_a_window_leave_no_trace),
         cmocka_unit_test(a_state_can_be_rewound_to_a_snapshot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
