@@ -9,6 +9,7 @@ find src include examples -name '*.[ch]' | sort | xargs awk '
 BEGIN {
     allow("base",    "")
     allow("gguf",    "base")
+    allow("synth",   "base gguf")
     allow("quant",   "base")
     allow("backend", "base gguf quant")
     allow("io",      "base")
@@ -18,7 +19,7 @@ BEGIN {
     allow("model",   "base gguf quant backend")
     allow("text",    "base gguf")
     allow("session", "base gguf quant backend io cpu gpu stream model text strata.h")
-    allow("cli",     "base gguf quant backend io cpu gpu stream model text session strata.h")
+    allow("cli",     "base gguf quant backend io cpu gpu stream model text session synth strata.h")
     allow("include", "")    # the public header stands alone
     allow("examples", "strata.h")
 }

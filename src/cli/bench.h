@@ -7,7 +7,8 @@
 
 #include "cli/cli.h"
 
-/* Quantile q (0 .. 1) of the values, between neighbours in a straight line; sorts them. 0 of none. */
+/* Quantile q (0 .. 1) of the values, between neighbours in a straight line; sorts them. 0 of none.
+ */
 double bench_quantile(double *values, size_t n, double q);
 
 /* `bench --arms FILE.json`: runs this program for each arm in turn. */

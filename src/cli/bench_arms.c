@@ -29,8 +29,8 @@ static const char *const speed_keys[SPEEDS] = {"prefill_tok_s", "decode_tok_s"};
 
 struct arm {
     const char *name;
-    char *const *argv;            /* of its runs, NULL at the end */
-    double *speed[SPEEDS];        /* [rounds], in the order of time */
+    char *const *argv;     /* of its runs, NULL at the end */
+    double *speed[SPEEDS]; /* [rounds], in the order of time */
     double median[SPEEDS], least[SPEEDS], most[SPEEDS];
 };
 
@@ -42,7 +42,7 @@ struct comparison {
     int64_t rounds;
     int n_arms;
     struct arm arm[MOST_ARMS];
-    struct json_out runs;     /* what the runs printed, a JSON list */
+    struct json_out runs; /* what the runs printed, a JSON list */
 };
 
 /* ---- The file ------------------------------------------------------------------------------- */
@@ -74,8 +74,8 @@ static bool build_arguments(struct comparison *c, struct arm *a, const struct js
     if (!argv)
         return take_error(e, &low);
     a->argv = (char *const *)argv;
-    const char *const common[] = {c->program, "bench", "-m", c->model, "-p", c->prompt,
-                                  "-n", c->gen, "-r", "1", "--json", "--quiet"};
+    const char *const common[] = {c->program, "bench", "-m", c->model, "-p",     c->prompt,
+                                  "-n",       c->gen,  "-r", "1",      "--json", "--quiet"};
     for (size_t i = 0; i < sizeof common / sizeof *common; i++)
         argv[at++] = common[i];
     if (c->ids) {
@@ -84,7 +84,8 @@ static bool build_arguments(struct comparison *c, struct arm *a, const struct js
     }
     for (size_t i = 0; i < n; i++)
         if (!(argv[at++] = read_string(&flags->items[i])))
-            return fail(e, STRATA_FORMAT, "%s: flag %zu of arm %s is not a text", c->path, i, a->name);
+            return fail(e, STRATA_FORMAT, "%s: flag %zu of arm %s is not a text", c->path, i,
+                        a->name);
     return true;
 }
 
@@ -270,7 +271,8 @@ static void put_notes(const struct comparison *c, const double drifts[SPEEDS], b
                 continue;
             char text[512];
             snprintf(text, sizeof text,
-                     "%s against %s, %s: a difference of %+.1f %%, while the machine drifted by %+.1f %%: "
+                     "%s against %s, %s: a difference of %+.1f %%, while the machine drifted by "
+                     "%+.1f %%: "
                      "order and time explain it",
                      a->name, base->name, what[s], 100 * gain, 100 * drifts[s]);
             json_puts(out, is_json ? is_first ? "" : ", " : "note: ");
@@ -304,8 +306,8 @@ static void put_json(const struct comparison *c, const double drifts[SPEEDS], st
 {
     json_puts(out, "{\"model\": ");
     json_put_string(out, c->model, strlen(c->model));
-    json_putf(out, ", \"prompt\": %s, \"gen\": %s, \"rounds\": %lld, \"arms\": [", c->prompt, c->gen,
-              (long long)c->rounds);
+    json_putf(out, ", \"prompt\": %s, \"gen\": %s, \"rounds\": %lld, \"arms\": [", c->prompt,
+              c->gen, (long long)c->rounds);
     for (int i = 0; i < c->n_arms; i++) {
         json_puts(out, i ? ", " : "");
         put_arm(c, &c->arm[i], out);
@@ -341,7 +343,8 @@ static bool report(struct comparison *c, bool is_json, struct strata_error *e)
 {
     struct err low;
     err_clear(&low);
-    double *room = mem_alloc_array((size_t)c->rounds * (size_t)c->n_arms, sizeof *room, "results", &low);
+    double *room =
+        mem_alloc_array((size_t)c->rounds * (size_t)c->n_arms, sizeof *room, "results", &low);
     if (!room)
         return take_error(e, &low);
     summarize(c, room);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `strata bench`: how fast a model runs here. Prompt and answer are timed apart, several times, each
- * from an empty state; ids are taken and invented exactly as the peers' program does, so that both
- * do the same work. */
+/* `strata bench`: how fast a model runs here. Prompt and answer are timed apart, several times,
+ * each from an empty state; ids are taken and invented exactly as the peers' program does, so that
+ * both do the same work. */
 #include "cli/bench.h"
 
 #include <limits.h>
@@ -25,9 +25,9 @@ struct bench {
     struct strata_model_info info;
     int32_t *ids; /* [depth + prompt + tokens] */
     size_t forced, depth, prompt, tokens, reps;
-    double *latency_ms;     /* [tokens] */
+    double *latency_ms;       /* [tokens] */
     double *prefill, *decode; /* [reps], tok/s */
-    struct json_out list;   /* of the repetitions */
+    struct json_out list;     /* of the repetitions */
     uint64_t bytes_per_token;
     double memory_gb_s;
 };
@@ -126,8 +126,8 @@ static bool count_bytes(struct bench *b, struct strata_error *e)
     if (table && gguf_tensor_find(f, "output.weight"))
         b->bytes_per_token -= table->bytes - table->bytes / (table->ne[1] ? table->ne[1] : 1);
     if (b->info.experts)
-        b->bytes_per_token += b->info.expert_bytes / (uint64_t)b->info.experts *
-                              (uint64_t)b->info.experts_used;
+        b->bytes_per_token +=
+            b->info.expert_bytes / (uint64_t)b->info.experts * (uint64_t)b->info.experts_used;
     gguf_close(f);
     return true;
 }
@@ -240,8 +240,8 @@ static void note_repetition(struct bench *b, size_t r, const struct strata_stats
               (unsigned long long)prompt->misses, (unsigned long long)(all->hits - prompt->hits),
               (unsigned long long)(all->misses - prompt->misses));
     json_puts(out, "}");
-    message_progress("repetition %zu of %zu: prompt %.2f, answer %.2f tokens a second", r + 1, b->reps,
-                     b->prefill[r], b->decode[r]);
+    message_progress("repetition %zu of %zu: prompt %.2f, answer %.2f tokens a second", r + 1,
+                     b->reps, b->prefill[r], b->decode[r]);
 }
 
 static bool repeat(struct bench *b, struct strata_error *e)
@@ -276,8 +276,8 @@ static void put_speeds(struct json_out *out, const char *key, double *values, si
     put_number(out, name, values[n - 1]);
 }
 
-static bool print_json(struct bench *b, const struct strata_stats *s, const struct strata_plan *plan,
-                       struct strata_error *e)
+static bool print_json(struct bench *b, const struct strata_stats *s,
+                       const struct strata_plan *plan, struct strata_error *e)
 {
     struct json_out out = {0};
     struct strata_version v;
@@ -285,8 +285,8 @@ static bool print_json(struct bench *b, const struct strata_stats *s, const stru
     json_putf(&out, "{\"engine\": \"strata %s (%s)\", \"model\": ", v.version, v.commit);
     const char *path = option_text(b->o, OPTION_MODEL);
     json_put_string(&out, path, strlen(path));
-    json_putf(&out, ", \"n_prompt\": %zu, \"n_gen\": %zu, \"depth\": %zu, \"threads\": %d", b->prompt,
-              b->tokens, b->depth, plan->threads);
+    json_putf(&out, ", \"n_prompt\": %zu, \"n_gen\": %zu, \"depth\": %zu, \"threads\": %d",
+              b->prompt, b->tokens, b->depth, plan->threads);
     json_putf(&out, ", \"slots\": %llu, \"experts\": %llu, \"plan_total\": %llu",
               (unsigned long long)plan->slots, (unsigned long long)plan->experts,
               (unsigned long long)plan->plan_total);
@@ -318,8 +318,8 @@ static bool print_text(struct bench *b, const struct strata_stats *s, struct str
     for (int i = 0; i < 2; i++) {
         double median = bench_quantile(rows[i].values, b->reps, 0.5);
         json_putf(&out, "%s %6zu tokens  %9.2f a second  (%.2f to %.2f, %zu repetition%s)\n",
-                  rows[i].what, rows[i].tokens, median, rows[i].values[0], rows[i].values[b->reps - 1],
-                  b->reps, b->reps == 1 ? "" : "s");
+                  rows[i].what, rows[i].tokens, median, rows[i].values[0],
+                  rows[i].values[b->reps - 1], b->reps, b->reps == 1 ? "" : "s");
     }
     double gb_s = (double)b->bytes_per_token * bench_quantile(b->decode, b->reps, 0.5) * 1e-9;
     json_putf(&out, "weights %.1f MB a token: %.2f of the %.2f GB/s that memory gives\n",
@@ -368,11 +368,13 @@ static bool prepare(struct bench *b, struct strata_error *e)
     struct options own = with_context(b->o, need);
     b->model = open_model(&own, 0, e);
     struct strata_plan plan;
-    if (!b->model || !strata_model_info(b->model, &b->info, e) || !strata_plan_get(b->model, &plan, e))
+    if (!b->model || !strata_model_info(b->model, &b->info, e) ||
+        !strata_plan_get(b->model, &plan, e))
         return false;
     if (need > (size_t)plan.ctx)
-        return fail(e, STRATA_USAGE, "depth, prompt and answer are %zu tokens, the context holds %d",
-                    need, plan.ctx);
+        return fail(e, STRATA_USAGE,
+                    "depth, prompt and answer are %zu tokens, the context holds %d", need,
+                    plan.ctx);
     return read_ids(b, e) && allocate(b, e) && count_bytes(b, e) && load_model(b->model, e) &&
            (b->session = strata_session_create(b->model, e)) != NULL;
 }

@@ -13,6 +13,7 @@ enum {
     LOGITS = 1 << COMMAND_LOGITS,
     RENDER = 1 << COMMAND_RENDER,
     BENCH = 1 << COMMAND_BENCH,
+    SYNTH = 1 << COMMAND_SYNTH,
     HELP = 1 << COMMAND_HELP,
     ANSWERS = RUN | CHAT,           /* commands that sample */
     PLANNED = RUN | CHAT | PLAN | LOGITS | BENCH, /* commands that a memory plan is made for */
@@ -55,6 +56,12 @@ const struct command_line command_lines[COMMANDS] = {
         "Times a prompt and the tokens after it, -r times, each from an empty state, and prints\n"
         "medians. With --arms it runs several configurations in turn (A B B A), each run a program\n"
         "of its own, so that a machine that slows down does not favour one of them.", 0},
+    [COMMAND_SYNTH] = {
+        COMMAND_SYNTH, "synth", "OUT.gguf [--arch NAME] [--layers N] [--mix NAME] [options]",
+        "a model file of true shape with drawn weights, to measure with",
+        "Writes a model of a public release's shapes and number formats whose weights are drawn, so\n"
+        "that speed and memory can be measured without it, and OUT.gguf.ids, a text for it. Routing\n"
+        "is made to look like that of a real model; what it says means nothing.", 1},
     [COMMAND_HELP] = {
         COMMAND_HELP, "help", "[COMMAND] [--man | --completion SHELL]",
         "this page, or that of a command",
@@ -68,7 +75,7 @@ const struct command_line command_lines[COMMANDS] = {
 
 const struct option_line option_lines[OPTIONS] = {
     /* What is asked for. */
-    {OPTION_MODEL, TASK, OPTION_TEXT, 'm', "model", "MODEL", ALL & ~HELP,
+    {OPTION_MODEL, TASK, OPTION_TEXT, 'm', "model", "MODEL", ALL & ~(HELP | SYNTH),
      .help = "the GGUF file, of a split set its first part"},
     {OPTION_PROMPT, TASK, OPTION_TEXT, 'p', "prompt", "TEXT", RUN, .help = "the text to continue"},
     {OPTION_FILE, TASK, OPTION_TEXT, 'f', "file", "FILE", RUN,
@@ -129,6 +136,22 @@ const struct option_line option_lines[OPTIONS] = {
      .help = "repetitions (3)", .least = 1, .most = 10000},
     {OPTION_ARMS, TASK, OPTION_TEXT, 0, "arms", "FILE.json", BENCH,
      .help = "configurations to compare, see strata(1)"},
+    {OPTION_ARCH, TASK, OPTION_TEXT, 0, "arch", "NAME", SYNTH,
+     .help = "qwen4exp (default), qwen3moe, qwen3next, qwen35moe"},
+    {OPTION_MIX, TASK, OPTION_TEXT, 0, "mix", "NAME", SYNTH,
+     .help = "number formats: iq2xs (default), ud1, ud-q4, q8"},
+    {OPTION_LAYERS, TASK, OPTION_WHOLE, 0, "layers", "N", SYNTH,
+     .help = "layers, 4 to those of the release (8)", .least = 1, .most = 1024},
+    {OPTION_VOCAB, TASK, OPTION_WHOLE, 0, "vocab", "N", SYNTH,
+     .help = "tokens (the release's, times its share of layers)", .least = 1, .most = INT_MAX},
+    {OPTION_NGRAM_BASE, TASK, OPTION_WHOLE, 0, "ngram-base", "N", SYNTH,
+     .help = "least size of an n-gram table (20011; full: 20000000)", .least = 1, .most = 0x1p32},
+    {OPTION_IDS_LEN, TASK, OPTION_WHOLE, 0, "ids-len", "N", SYNTH,
+     .help = "tokens of the text (16384)", .least = 0, .most = 0x1p28},
+    {OPTION_SYNTH_SEED, TASK, OPTION_WHOLE, 0, "seed", "N", SYNTH,
+     .help = "same seed, same bytes (1)", .least = 0, .most = 0x1p64},
+    {OPTION_DRY_RUN, TASK, OPTION_FLAG, 0, "dry-run", NULL, SYNTH,
+     .help = "show what it would hold, write nothing"},
 
     /* Sampling. */
     {OPTION_TEMP, SAMPLING, OPTION_REAL, 0, "temp", "X", ANSWERS,

@@ -242,7 +242,10 @@ static bool check_needed(const struct options *o, struct strata_error *e)
     const char *command = command_lines[o->command].name;
     char name[32];
     bool has_model = option_given(o, OPTION_MODEL) || option_given(o, OPTION_ARMS);
-    if (o->command != COMMAND_HELP && !has_model)
+    bool needs_model = o->command != COMMAND_HELP && o->command != COMMAND_SYNTH;
+    if (o->command == COMMAND_SYNTH && !o->word)
+        return wrong(e, "synth needs a file to write: strata synth --help says more");
+    if (needs_model && !has_model)
         return wrong(e, "%s needs a model, -m MODEL: strata %s --help says more", command, command);
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         if (o->command == needed[i].command && !option_given(o, needed[i].option))

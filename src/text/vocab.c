@@ -7,6 +7,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 
@@ -271,13 +272,11 @@ static bool read_merge(struct loader *l, size_t index, char *text, size_t bytes)
     int32_t b = tokenizer_find(t, text + left + 1, bytes - left - 1);
     memmove(text + left, text + left + 1, bytes - left - 1);
     int32_t both = tokenizer_find(t, text, bytes - 1);
-    if (a < 0 || b < 0 || both < 0)
-        return err_set(l->e, ERR_FORMAT,
-                       "%s: tokenizer.ggml.merges: element %zu, which makes \"%s\": %s is no token",
-                       l->path, index, err_escape(shown, sizeof shown, text, bytes - 1),
-                       a < 0   ? "its left part"
-                       : b < 0 ? "its right part"
-                               : "the whole");
+    if (a < 0 || b < 0 || both < 0) {
+        log_detail("%s: tokenizer.ggml.merges: element %zu, which makes \"%s\", is of no use: not all of "
+                   "its parts are tokens", l->path, index, err_escape(shown, sizeof shown, text, bytes - 1));
+        return true;
+    }
     if (t->types[both] == TOKEN_CONTROL) /* ordinary text must never become one */
         return err_set(l->e, ERR_FORMAT,
                        "%s: tokenizer.ggml.merges: element %zu makes the control token \"%s\"",

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tools around the engine: bench."""
+"""The tools around the engine: bench, synth."""
 
 import json
+import os
 
 from program import Case, DEMO, call, smoke
 
@@ -61,3 +62,18 @@ class Bench(Case):
         self.assertEqual((done.status, done.out), (1, b""))
         self.assertIn(b"arm a", done.err)
         self.fails(2, "bench", "--arms", "x", "-m", DEMO, names=["--arms", "-m"])
+
+
+class Synth(Case):
+    @smoke
+    def test_a_dry_run_shows_the_table_and_writes_nothing(self):
+        out = self.path("m.gguf")
+        shown = self.succeeds("synth", out, "--layers", "48", "--vocab", "248320", "--ngram-base", "20000000", "--dry-run").out
+        self.assertIn(b"one expert 1.4752 MB", shown)
+        self.assertFalse(os.path.exists(out))
+
+    def test_what_cannot_be_made_is_refused_before_writing(self):
+        out = self.path("m.gguf")
+        self.fails(1, "synth", out, "--arch", "llama", names=["llama", "qwen3moe"])
+        self.fails(2, "synth", names=["file to write"])
+        self.assertEqual(os.listdir(self.folder), [])

@@ -8,6 +8,7 @@
 /* What is wrong with the file. */
 enum tiny_defect {
     TINY_GOOD,
+    TINY_MERGE_UNKNOWN, /* a merge makes what is no token: no defect, it never applies */
     TINY_MODEL, /* tokenizer.ggml.model is llama */
     TINY_PRE,   /* tokenizer.ggml.pre is gpt-2 */
     TINY_NO_PRE,
@@ -19,7 +20,6 @@ enum tiny_defect {
     TINY_NO_MERGES,
     TINY_MERGE_NO_PAIR,   /* "ab" */
     TINY_MERGE_LEFT_ONLY, /* "a " */
-    TINY_MERGE_UNKNOWN,   /* makes what is no token */
     TINY_MERGE_CONTROL,   /* makes a control token */
     TINY_ID_RANGE,        /* eos_token_id is the number of tokens */
     TINY_TOKEN_LONG,      /* a token of 64 KiB and one byte */
