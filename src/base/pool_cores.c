@@ -14,6 +14,11 @@
 static int usable_cores(void)
 {
     hwloc_topology_t t;
+#ifdef __linux__
+    /* Without it (a chroot without /sys) hwloc knows nothing and says so on stderr. */
+    if (access("/sys/devices/system/cpu/cpu0/topology", F_OK))
+        return 0;
+#endif
     if (hwloc_topology_init(&t))
         return 0;
     int n = 0;
