@@ -103,6 +103,16 @@ static bool check_fits(const struct chat *c, size_t n, struct strata_error *e)
                                  "/reset make room, --ctx a larger one", n, all);
 }
 
+/* Makes the session hold these ids. Where it has gone beyond them (/retry), the snapshot that was taken
+ * there brings it back without reading anything again. */
+static bool hold(struct chat *c, const int32_t *ids, size_t n, struct strata_error *e)
+{
+    struct strata_session *s = c->session;
+    if ((size_t)strata_position(s) > n && !memcmp(strata_ids(s), ids, n * sizeof *ids))
+        return strata_rewind(s, (int)n, &prompt_pass, e);
+    return strata_feed_whole(s, ids, n, NULL, &prompt_pass, e);
+}
+
 /* Makes the session hold the conversation, ready for an answer. */
 static bool feed(struct chat *c, bool *opens_thinking, struct strata_error *e)
 {
@@ -115,8 +125,7 @@ static bool feed(struct chat *c, bool *opens_thinking, struct strata_error *e)
         bool is_beginning = n_before && n_before < n && !memcmp(whole, before, n_before * sizeof *whole);
         if (!is_beginning)
             n_before = n;
-        ok = strata_feed_whole(c->session, whole, n_before, NULL, &prompt_pass, e) &&
-             strata_snapshot(c->session, e) &&
+        ok = hold(c, whole, n_before, e) && strata_snapshot(c->session, e) &&
              strata_feed(c->session, whole + n_before, n - n_before, &prompt_pass, e);
     }
     message_progress_end();
@@ -365,8 +374,9 @@ static void converse(struct chat *c)
     while (!c->leaves) {
         struct strata_error e = {0};
         const char *text;
-        enum terminal_read r = terminal_read(c->terminal, &text, &e);
         atomic_store(&interrupted, false);
+        enum terminal_read r = terminal_read(c->terminal, &text, &e);
+        /* A Ctrl-C that comes when the line is already done is for the answer: it stays set. */
         if (r == TERMINAL_FAILED) {
             c->status = message_error(&e);
             return;

@@ -176,8 +176,11 @@ void help_man(struct json_out *out)
     json_puts(out, ".SH OPTIONS OF SAMPLING\nOf run and chat. The order is: penalties, temperature, "
                    "top\\-k, top\\-p, min\\-p. The file of a model may suggest other defaults.\n");
     man_group(GROUP_SAMPLING, ~0u, out);
-    json_puts(out, ".SH OPTIONS OF MEMORY AND MACHINE\nOf run, chat, plan and logits. None of them but "
-                   "\\-\\-ctx, \\-\\-kv and \\-\\-exact\\-activations changes a bit of a result.\n");
+    man_text("OPTIONS OF MEMORY AND MACHINE",
+             "Of run, chat, plan and logits. None of them but --kv and --exact-activations changes a bit "
+             "of a result. SIZE is a number, with a fraction if one likes, and K, M, G or T for powers of "
+             "1024. With both --memory and --arena, the arena is as asked, and what does not fit is "
+             "refused.\n", out);
     man_group(GROUP_MACHINE, ~0u, out);
     json_puts(out, ".SH OPTIONS EVERYWHERE\n");
     man_group(GROUP_COMMON, ~0u, out);

@@ -54,6 +54,7 @@ struct terminal {
     size_t pending_at, pending_n, pending_room;
     struct paste *pastes;
     size_t n_pastes;
+    int returned;              /* a byte that was read too early, or -1 */
     bool cancelled, was_empty; /* Ctrl-C came; nothing was written then */
 };
 
@@ -116,6 +117,11 @@ static bool push(struct terminal *t, wchar_t c)
 /* One byte; false at the end of input or when Ctrl-C came. */
 static bool read_byte(struct terminal *t, unsigned char *out)
 {
+    if (t->returned >= 0) {
+        *out = (unsigned char)t->returned;
+        t->returned = -1;
+        return true;
+    }
     for (;;) {
         ssize_t n = read(STDIN_FILENO, out, 1);
         if (n == 1)
@@ -131,10 +137,10 @@ static bool read_byte(struct terminal *t, unsigned char *out)
     }
 }
 
-static bool comes_soon(void)
+static bool comes_soon(const struct terminal *t)
 {
     struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
-    return poll(&p, 1, SEQUENCE_MS) == 1;
+    return t->returned >= 0 || poll(&p, 1, SEQUENCE_MS) == 1;
 }
 
 /* The character that begins with `first`; U+FFFD for what is no UTF-8. */
@@ -149,7 +155,10 @@ static bool read_character(struct terminal *t, unsigned char first, wchar_t *out
             return false;
         bytes[n++] = (char)next;
     }
-    *out = utf8_decode(bytes, n, &code, &length) == UTF8_WHOLE ? (wchar_t)code : L'\ufffd';
+    bool is_whole = utf8_decode(bytes, n, &code, &length) == UTF8_WHOLE;
+    *out = is_whole ? (wchar_t)code : L'\ufffd';
+    if (length < n) /* the byte that broke it stands for itself */
+        t->returned = (unsigned char)bytes[n - 1];
     return true;
 }
 
@@ -253,7 +262,7 @@ static bool read_escape(struct terminal *t)
     push(t, 033);
     for (size_t i = 0; paste_begin[i]; i++) {
         unsigned char byte;
-        if (!comes_soon())
+        if (!comes_soon(t))
             return true;
         if (!read_byte(t, &byte))
             return false;
@@ -419,6 +428,7 @@ struct terminal *terminal_create(struct strata_error *e)
     struct terminal *t = mem_alloc(sizeof *t, "a terminal", &low);
     if (!take_error(e, &low))
         return NULL;
+    t->returned = -1;
     t->is_person = isatty(STDIN_FILENO) == 1;
     if (t->is_person && !create_editor(t, e)) {
         terminal_free(t);
