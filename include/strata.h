@@ -80,7 +80,21 @@ struct strata_options {
                                 0: band as the plan can afford, tile 64, window 8 */
     int sessions;            /* that may exist together; 0: 1 */
     int snapshots;           /* that each session can keep (strata_snapshot); 0: none */
-    const char *io;          /* read engine: "pread", "sim:rate=..,delay=.."; NULL: the best */
+    const char *io;          /* read engine: "uring", "pread", "fake", "sim:rate=..,delay=..";
+                                NULL: the best */
+    int io_depth, io_urgent; /* reads in flight on a drive, and how many of them are never read-ahead
+                                while decoding; 0: 8 and 2 */
+    int io_split;            /* pieces that a read is cut into that somebody waits for; 0: 1 */
+    const char *const *replicas; /* copies of the model on other drives, their first parts; the array */
+    int n_replicas;              /* must stay until the model is planned or loaded */
+    const char *policy;      /* who leaves the arena: "lru", "lfu", "layer"; NULL: lru */
+    const char *read_ahead;  /* "auto", how many ranks of a guess are read, "off"; NULL: auto */
+    const char *moce;        /* cache-aware routing: a strength, or "auto:X", X the displaced mass in
+                                the mean; NULL or "0": exact */
+    int moce_keep;           /* best experts that it selects in any case */
+    bool prompt_moce;        /* it routes prompts too */
+    const char *popularity;  /* profile of what is used, read at load and written at the end: its path;
+                                "auto": beside the model; NULL or "off": none */
     const char *chat_family; /* renderer, overrides the file's template; NULL: by the file */
 
     /* Notes that are no errors. The sink is one for the process: that of the last model opened. */

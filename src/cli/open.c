@@ -23,7 +23,7 @@ static int whole(const struct options *o, enum option which)
 
 struct strata_model *open_model(const struct options *o, int snapshots, struct strata_error *e)
 {
-    const char *isa = option_text(o, OPTION_ISA);
+    const char *isa = option_text(o, OPTION_ISA), *popularity = option_text(o, OPTION_POPULARITY);
     struct strata_options wanted = {
         .memory_bytes = o->value[OPTION_MEMORY].whole,
         .arena = option_text(o, OPTION_ARENA),
@@ -37,6 +37,17 @@ struct strata_model *open_model(const struct options *o, int snapshots, struct s
         .window = whole(o, OPTION_WINDOW),
         .snapshots = snapshots,
         .io = option_text(o, OPTION_IO),
+        .io_depth = whole(o, OPTION_IO_DEPTH),
+        .io_urgent = whole(o, OPTION_IO_URGENT),
+        .io_split = whole(o, OPTION_IO_SPLIT),
+        .replicas = o->replicas,
+        .n_replicas = o->n_replicas,
+        .read_ahead = option_text(o, OPTION_READ_AHEAD),
+        .policy = option_text(o, OPTION_POLICY),
+        .moce = option_text(o, OPTION_MOCE),
+        .moce_keep = whole(o, OPTION_MOCE_KEEP),
+        .prompt_moce = option_given(o, OPTION_PROMPT_MOCE),
+        .popularity = popularity ? popularity : "auto",
         .chat_family = option_text(o, OPTION_CHAT_TEMPLATE),
         .note = take_note,
         .progress = show_loading,

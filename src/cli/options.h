@@ -31,7 +31,9 @@ enum option {
     OPTION_PRESENCE_PENALTY, OPTION_FREQUENCY_PENALTY, OPTION_SEED,
     /* memory and machine */
     OPTION_MEMORY, OPTION_ARENA, OPTION_CTX, OPTION_KV, OPTION_EXACT_ACTIVATIONS, OPTION_THREADS,
-    OPTION_ISA, OPTION_IO, OPTION_BAND, OPTION_TILE, OPTION_WINDOW,
+    OPTION_ISA, OPTION_IO, OPTION_IO_DEPTH, OPTION_IO_URGENT, OPTION_IO_SPLIT, OPTION_REPLICA,
+    OPTION_READ_AHEAD, OPTION_POLICY, OPTION_MOCE, OPTION_MOCE_KEEP, OPTION_PROMPT_MOCE,
+    OPTION_POPULARITY, OPTION_BAND, OPTION_TILE, OPTION_WINDOW,
     /* everywhere */
     OPTION_JSON, OPTION_QUIET, OPTION_VERBOSE, OPTION_HELP, OPTION_VERSION,
     OPTIONS,
@@ -96,6 +98,8 @@ struct options {
     const char *word;   /* the argument without a dash, NULL: none; "-" is one */
     const char **stops; /* arguments of OPTION_STOP */
     size_t n_stops;
+    const char **replicas; /* arguments of OPTION_REPLICA */
+    int n_replicas;
 };
 
 /* What the command line asks for. */

@@ -144,7 +144,9 @@ static bool take_option(struct parser *p, const struct option_line *o, const cha
         text = p->argv[p->at++];
     }
     v->given = true;
-    if (o->kind == OPTION_LIST)
+    if (o->option == OPTION_REPLICA)
+        out->replicas[out->n_replicas++] = text;
+    else if (o->kind == OPTION_LIST)
         out->stops[out->n_stops++] = text;
     return o->kind == OPTION_FLAG || read_value(v, o, typed, text, e);
 }
@@ -333,7 +335,8 @@ enum parsed options_parse(struct options *out, int argc, char **argv, struct str
         return PARSED_WRONG;
     }
     out->stops = calloc((size_t)argc, sizeof *out->stops);
-    if (!out->stops) {
+    out->replicas = calloc((size_t)argc, sizeof *out->replicas);
+    if (!out->stops || !out->replicas) {
         wrong(e, "no memory for %d arguments", argc);
         return PARSED_WRONG;
     }
@@ -344,5 +347,6 @@ enum parsed options_parse(struct options *out, int argc, char **argv, struct str
 void options_free(struct options *o)
 {
     free(o->stops);
-    o->stops = NULL;
+    free(o->replicas);
+    o->stops = o->replicas = NULL;
 }

@@ -25,12 +25,18 @@ static bool copy_options(struct strata_model *m, const struct strata_options *o,
         m->options = *o;
     struct strata_options *own = &m->options;
     if (!copy_text(&m->arena, own->arena, e) || !copy_text(&m->isa_name, own->isa, e) ||
-        !copy_text(&m->io_engine, own->io, e) || !copy_text(&m->chat_family, own->chat_family, e))
+        !copy_text(&m->io_engine, own->io, e) || !copy_text(&m->chat_family, own->chat_family, e) ||
+        !copy_text(&m->policy, own->policy, e) || !copy_text(&m->read_ahead, own->read_ahead, e) ||
+        !copy_text(&m->moce, own->moce, e) || !copy_text(&m->popularity, own->popularity, e))
         return false;
     own->arena = m->arena;
     own->isa = m->isa_name;
     own->io = m->io_engine;
     own->chat_family = m->chat_family;
+    own->policy = m->policy;
+    own->read_ahead = m->read_ahead;
+    own->moce = m->moce;
+    own->popularity = m->popularity;
     if (!own->sessions)
         own->sessions = 1;
     return true;
@@ -51,7 +57,12 @@ static bool check_options(const struct strata_options *o, struct err *e)
            check_range("tile", o->tile, 0, ENGINE_BAND_MOST, e) &&
            check_range("window", o->window, 0, ENGINE_WINDOW_MOST, e) &&
            check_range("sessions", o->sessions, 1, 1024, e) &&
-           check_range("snapshots", o->snapshots, 0, 1024, e);
+           check_range("snapshots", o->snapshots, 0, 1024, e) &&
+           check_range("io_depth", o->io_depth, 0, ENGINE_IO_DEPTH_MOST, e) &&
+           check_range("io_urgent", o->io_urgent, 0, ENGINE_IO_DEPTH_MOST, e) &&
+           check_range("io_split", o->io_split, 0, STREAM_SPLIT_MOST, e) &&
+           check_range("n_replicas", o->n_replicas, 0, IO_COPIES - 1, e) &&
+           check_range("moce_keep", o->moce_keep, 0, 1 << 16, e);
 }
 
 static void pass_note(void *ctx, enum log_level level, const char *text)
@@ -102,6 +113,7 @@ void strata_model_free(struct strata_model *m)
 {
     if (!m)
         return;
+    streaming_finish(m);
     stream_rows_free(m->rows);
     stream_free(m->stream);
     if (m->io)
@@ -116,6 +128,11 @@ void strata_model_free(struct strata_model *m)
         log_set_sink(NULL, NULL);
         note_taker = NULL;
     }
+    streaming_forget_copies(m);
+    mem_free(m->popularity);
+    mem_free(m->moce);
+    mem_free(m->read_ahead);
+    mem_free(m->policy);
     mem_free(m->chat_family);
     mem_free(m->io_engine);
     mem_free(m->isa_name);
@@ -199,7 +216,7 @@ static bool load_experts(struct strata_model *m, struct err *e)
     if (!m->stream)
         return false;
     wire_experts(&m->experts, m->stream);
-    return true;
+    return streaming_start(m, e);
 }
 
 static bool load_rows(struct strata_model *m, struct err *e)

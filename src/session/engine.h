@@ -13,11 +13,22 @@ enum {
     ENGINE_BAND_MOST = 1 << 20,
     ENGINE_TILE_DEFAULT = 64,
     ENGINE_WINDOW_MOST = 8,
+    ENGINE_IO_DEPTH_MOST = 256,
 };
 
 /* Makes the plan once, and with it workers, backend and read engine, which its figures depend on;
  * nothing large is allocated. After a failure it can be tried again. */
 bool engine_plan(struct strata_model *m, struct err *e);
+
+/* What the options say of streaming, into the configuration (streaming.c). */
+bool streaming_config(const struct strata_model *m, struct stream_config *c, struct err *e);
+/* Fills copy_paths from the options: each replica must be the same model. */
+bool streaming_find_copies(struct strata_model *m, struct err *e);
+void streaming_forget_copies(struct strata_model *m);
+/* After the stream is created: cache-aware routing, and what the popularity profile says to read. */
+bool streaming_start(struct strata_model *m, struct err *e);
+/* Before the stream is freed: writes the profile. */
+void streaming_finish(struct strata_model *m);
 
 /* Where the experts lie; c->layer is freed by the caller with mem_free, c->arena_bytes is 0. */
 bool engine_stream_config(const struct strata_model *m, struct stream_config *c, struct err *e);

@@ -40,13 +40,22 @@ static bool start_backend(struct strata_model *m, struct err *e)
 static struct io_options io_options_of(const struct strata_model *m)
 {
     return (struct io_options){
-        .engine = m->io_engine, .pread = m->pread, .pread_ctx = m->pread_ctx};
+        .engine = m->io_engine,
+        .depth = m->options.io_depth,
+        .ahead_kept = m->options.io_urgent,
+        .copy_paths = (const char *const *)m->copy_paths,
+        .copies = m->options.n_replicas,
+        .pread = m->pread,
+        .pread_ctx = m->pread_ctx,
+    };
 }
 
 static bool start_reads(struct strata_model *m, struct err *e)
 {
     if (m->io)
         return true;
+    if (!streaming_find_copies(m, e))
+        return false;
     int n = gguf_parts(m->file);
     const char **paths = mem_alloc_array((size_t)n, sizeof *paths, "the list of files", e);
     if (!paths)
@@ -64,6 +73,11 @@ static bool start_reads(struct strata_model *m, struct err *e)
 bool engine_stream_config(const struct strata_model *m, struct stream_config *c, struct err *e)
 {
     const struct model_info *info = model_info(m->network);
+    *c = (struct stream_config){.layers = info->layers,
+                                .window_rows = m->window,
+                                .experts_used = info->experts_used};
+    if (!streaming_config(m, c, e))
+        return false;
     struct stream_layer *layers =
         mem_alloc_array((size_t)info->layers, sizeof *layers, "the list of layers", e);
     if (!layers)
@@ -77,10 +91,7 @@ bool engine_stream_config(const struct strata_model *m, struct stream_config *c,
             layers[l].part[p] =
                 (struct stream_part){x.tensor[p]->part, x.tensor[p]->offset, x.bytes_each[p]};
     }
-    *c = (struct stream_config){.layers = info->layers,
-                                .layer = layers,
-                                .window_rows = m->window,
-                                .experts_used = info->experts_used};
+    c->layer = layers;
     return true;
 }
 

@@ -208,7 +208,12 @@ static bool run_rows(struct running *r, int rows, bool is_band, enum logits_want
         .progress = is_band && r->pass->progress ? take_progress : NULL,
         .progress_ctx = r,
     };
-    return model_forward(m->network, s->state, &batch, &m->experts, &m->row_source, e);
+    if (m->stream)
+        stream_set_cancel(m->stream, r->pass->cancel);
+    bool ok = model_forward(m->network, s->state, &batch, &m->experts, &m->row_source, e);
+    if (m->stream)
+        stream_set_cancel(m->stream, NULL);
+    return ok;
 }
 
 static bool is_cancelled(const struct strata_pass *pass, struct err *e)
@@ -225,8 +230,11 @@ bool session_run_bands(struct strata_session *s, int end, int first, enum logits
 {
     int band = s->model->band;
     struct running r = {s, pass, first, s->state->position, end};
+    struct stream *stream = s->model->stream;
     int64_t began = clock_us();
     bool ok = true;
+    if (stream)
+        stream_prompt_begin(stream, end - s->state->position);
     while (ok && s->state->position < end) {
         int before = s->state->position, rows = end - before < band ? end - before : band;
         bool is_last = before + rows == end;
@@ -248,6 +256,8 @@ bool session_run_bands(struct strata_session *s, int end, int first, enum logits
             session_restore(s, before, &second);
         }
     }
+    if (stream)
+        stream_prompt_end(stream);
     s->model->counters.prefill_us += clock_us() - began;
     return ok;
 }

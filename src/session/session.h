@@ -35,6 +35,7 @@ struct session_counters {
 
 struct strata_model {
     char *path, *arena, *isa_name, *io_engine, *chat_family; /* copies; all but path may be NULL */
+    char *policy, *read_ahead, *moce, *popularity;           /* likewise */
     struct strata_options options;                           /* its texts point to the copies */
 
     struct gguf_file *file;
@@ -50,6 +51,8 @@ struct strata_model {
     struct pool *pool;
     struct backend *backend;
     struct io *io;
+    char **copy_paths; /* [n_copy_paths] parts of all replicas; NULL: none */
+    int n_copy_paths;
 
     /* Replaces pread(2) of the read engine (io/io.h); set between open and load by tests. */
     ssize_t (*pread)(void *ctx, int fd, void *to, size_t n, off_t offset);
@@ -62,6 +65,8 @@ struct strata_model {
     struct stream_rows *rows; /* NULL: no table that is read by rows */
     struct expert_source experts;
     struct row_source row_source;
+
+    uint64_t profile_tokens;  /* that the popularity profile counted when it was read */
 
     int sessions; /* that exist */
     struct session_counters counters;

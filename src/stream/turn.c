@@ -216,6 +216,8 @@ bool stream_begin(struct stream *s, int layer, const int32_t *ids, int n, bool i
     assert(!s->turn.is_active && layer >= 0 && layer < s->layers);
     if (!is_band && s->is_prompt)
         stream_prompt_end(s);
+    if (layer == s->first_layer && s->gives_back)
+        resize_by_pressure(s);
     s->turn = (struct turn){.layer = layer, .is_band = is_band};
     bool good = count_wanted(s, layer, ids, n, e);
     s->turn.class_index = s->turn.wanted ? class_of_layer(s, layer) : 0;
@@ -230,8 +232,6 @@ bool stream_begin(struct stream *s, int layer, const int32_t *ids, int n, bool i
     s->turn.is_active = true;
     s->stats.turns++;
     s->turns++;
-    if (layer == s->first_layer && s->gives_back)
-        resize_by_pressure(s);
     if (s->turn.wanted) {
         policy_begin_turn(s->policy, layer);
         note_sweep(s);

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How experts are streamed, from the words of the options; copies of the model on other drives; and
+ * the popularity profile, which is read when a model is loaded and written when it is freed. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "session/engine.h"
+#include "stream/profile.h"
+
+/* ---- words ---------------------------------------------------------------------------------- */
+
+static bool parse_real(const char *text, double least, double most, double *out)
+{
+    char *end;
+    *out = strtod(text, &end);
+    return end > text && !*end && *out >= least && *out <= most;
+}
+
+static bool parse_read_ahead(const char *text, struct stream_config *c, struct err *e)
+{
+    char *end;
+    c->ahead = (struct stream_ahead){.has_guard = true};
+    if (!text || !strcmp(text, "auto"))
+        return true;
+    if (!strcmp(text, "off")) {
+        c->ahead.is_off = c->no_look_ahead = true;
+        return true;
+    }
+    long ranks = strtol(text, &end, 10);
+    if (end == text || *end || ranks < 0 || ranks > STREAM_RANKS_MOST)
+        return err_set(e, ERR_USAGE, "--read-ahead: \"%s\" is not auto, off or 0 to %d", text,
+                       STREAM_RANKS_MOST);
+    c->ahead = (struct stream_ahead){.ranks = (int)ranks, .is_off = !ranks};
+    return true;
+}
+
+static bool parse_moce(const struct strata_options *o, struct stream_moce *out, struct err *e)
+{
+    double x;
+    *out = (struct stream_moce){.keep = o->moce_keep, .for_prompts = o->prompt_moce};
+    if (!o->moce)
+        return true;
+    if (!strncmp(o->moce, "auto:", 5) && parse_real(o->moce + 5, 1e-6, 1, &x))
+        out->budget = (float)x;
+    else if (parse_real(o->moce, 0, 10, &x))
+        out->lambda = (float)x;
+    else
+        return err_set(e, ERR_USAGE,
+                       "--moce: \"%s\" is not a strength like 0.5, nor auto:X with X up to 1", o->moce);
+    return true;
+}
+
+bool streaming_config(const struct strata_model *m, struct stream_config *c, struct err *e)
+{
+    const struct strata_options *o = &m->options;
+    struct stream_moce moce;
+    c->policy = POLICY_LRU;
+    c->split = o->io_split;
+    c->lock = true;
+    c->gives_back = true;
+    return (!o->policy || policy_parse(o->policy, &c->policy, e)) &&
+           parse_read_ahead(o->read_ahead, c, e) && parse_moce(o, &moce, e);
+}
+
+/* ---- copies --------------------------------------------------------------------------------- */
+
+/* Parts of one copy into paths[0..parts-1]: it must be the same model. */
+static bool add_copy(const struct strata_model *m, const char *path, char **paths, struct err *e)
+{
+    int parts = gguf_parts(m->file);
+    uint8_t mine[16], others[16];
+    struct gguf_file *g = gguf_open(path, e);
+    bool ok = g && gguf_fingerprint(m->file, mine, e) && gguf_fingerprint(g, others, e);
+    if (ok && (gguf_parts(g) != parts || memcmp(mine, others, sizeof mine)))
+        ok = err_set(e, ERR_FORMAT, "%s: it is no copy of %s", path, m->path);
+    for (int i = 0; ok && i < parts; i++) {
+        const char *part = gguf_part_path(g, i);
+        ok = (paths[i] = mem_copy_text(part, strlen(part), e)) != NULL;
+    }
+    gguf_close(g);
+    return ok;
+}
+
+bool streaming_find_copies(struct strata_model *m, struct err *e)
+{
+    const struct strata_options *o = &m->options;
+    if (o->n_replicas <= 0 || m->copy_paths)
+        return true;
+    int parts = gguf_parts(m->file);
+    m->n_copy_paths = o->n_replicas * parts;
+    m->copy_paths = mem_alloc_array((size_t)m->n_copy_paths, sizeof *m->copy_paths,
+                                    "the list of copies", e);
+    for (int i = 0; m->copy_paths && i < o->n_replicas; i++)
+        if (!add_copy(m, o->replicas[i], m->copy_paths + i * parts, e)) {
+            streaming_forget_copies(m);
+            return false;
+        }
+    return m->copy_paths;
+}
+
+void streaming_forget_copies(struct strata_model *m)
+{
+    for (int i = 0; m->copy_paths && i < m->n_copy_paths; i++)
+        mem_free(m->copy_paths[i]);
+    mem_free(m->copy_paths);
+    m->copy_paths = NULL;
+}
+
+/* ---- popularity ----------------------------------------------------------------------------- */
+
+/* Bytes of the model's name without "-00001-of-0000N" and ".gguf". */
+static size_t stem_bytes(const char *path)
+{
+    size_t n = strlen(path);
+    if (n > 5 && !strcmp(path + n - 5, ".gguf"))
+        n -= 5;
+    unsigned part, parts;
+    int used = 0;
+    if (n > 15 && sscanf(path + n - 15, "-%5u-of-%5u%n", &part, &parts, &used) == 2 && used == 15)
+        n -= 15;
+    return n;
+}
+
+/* Whether the file may be written where it is to lie. */
+static bool folder_is_writable(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[4096] = ".";
+    if (slash)
+        snprintf(folder, sizeof folder, "%.*s", (int)(slash == path ? 1 : slash - path), path);
+    return !access(folder, W_OK);
+}
+
+/* The user's cache, the name from the fingerprint. */
+static void cache_path(const struct strata_model *m, char *out, size_t room)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    size_t n = 0;
+    if (cache && *cache)
+        n = (size_t)snprintf(out, room, "%s/strata", cache);
+    else
+        n = (size_t)snprintf(out, room, "%s/.cache/strata", home ? home : ".");
+    if (n < room)
+        mkdir(out, 0700);
+    n += n < room ? (size_t)snprintf(out + n, room - n, "/") : 0;
+    for (int i = 0; i < 16 && n < room; i++)
+        n += (size_t)snprintf(out + n, room - n, "%02x", m->fingerprint[i]);
+    if (n < room)
+        snprintf(out + n, room - n, ".strata-pop");
+}
+
+/* Where the profile lies; empty: there is to be none. */
+static void profile_path(const struct strata_model *m, char *out, size_t room)
+{
+    const char *said = m->options.popularity;
+    *out = 0;
+    if (!said || !strcmp(said, "off"))
+        return;
+    if (strcmp(said, "auto")) {
+        snprintf(out, room, "%s", said);
+        return;
+    }
+    snprintf(out, room, "%.*s.strata-pop", (int)stem_bytes(m->path), m->path);
+    if (!folder_is_writable(out))
+        cache_path(m, out, room);
+}
+
+/* The profile of this model with the counts at `counts`; p->experts is freed by the caller. */
+static bool describe(const struct strata_model *m, uint32_t *counts, struct profile *p,
+                     struct err *e)
+{
+    const struct model_info *info = model_info(m->network);
+    int *experts = mem_alloc_array((size_t)info->layers, sizeof *experts, "the popularity profile", e);
+    for (int l = 0; experts && l < info->layers; l++) {
+        struct model_experts x;
+        model_experts_of_layer(m->network, l, &x);
+        experts[l] = x.parts ? info->experts : 0;
+    }
+    *p = (struct profile){.layers = info->layers, .experts = experts, .counts = counts};
+    memcpy(p->fingerprint, m->fingerprint, sizeof p->fingerprint);
+    return experts;
+}
+
+/* A profile that was named must be good if it is there; one that was found is ignored with a note. */
+static bool load_profile(struct strata_model *m, const char *path, struct err *e)
+{
+    struct profile p = {0};
+    struct err why = {0};
+    if (access(path, F_OK))
+        return true;
+    uint32_t *counts = mem_alloc_array((size_t)stream_records(m->stream), sizeof *counts,
+                                       "the popularity profile", e);
+    bool ok = counts && describe(m, counts, &p, e);
+    bool is_good = ok && profile_read(path, &p, &why);
+    if (is_good)
+        stream_set_counts(m->stream, counts, p.tokens);
+    else if (ok && strcmp(m->options.popularity, "auto"))
+        ok = err_set(e, why.code, "%s", why.text);
+    else if (ok)
+        log_note("%s; the popularity profile is not used", why.text);
+    mem_free((void *)p.experts);
+    mem_free(counts);
+    return ok;
+}
+
+bool streaming_start(struct strata_model *m, struct err *e)
+{
+    struct stream_moce moce;
+    char path[4096];
+    if (!parse_moce(&m->options, &moce, e))
+        return false;
+    stream_set_moce(m->stream, &moce);
+    profile_path(m, path, sizeof path);
+    if (*path && !load_profile(m, path, e))
+        return false;
+    stream_counts(m->stream, &m->profile_tokens);
+    if (m->profile_tokens)
+        stream_fill(m->stream);
+    return true;
+}
+
+void streaming_finish(struct strata_model *m)
+{
+    char path[4096];
+    uint64_t tokens;
+    struct profile p = {0};
+    struct err e = {0};
+    if (!m->stream || !m->is_loaded)
+        return;
+    profile_path(m, path, sizeof path);
+    uint32_t *counts = (uint32_t *)stream_counts(m->stream, &tokens);
+    if (!*path || tokens == m->profile_tokens)
+        return;
+    bool ok = describe(m, counts, &p, &e);
+    p.tokens = tokens;
+    if (!ok || !profile_write(path, &p, &e))
+        log_detail("the popularity profile is not written: %s", e.text);
+    mem_free((void *)p.experts);
+}
