@@ -38,13 +38,35 @@ static void put_group(enum command c, enum option_group g, const char *title, st
     for (int i = 0; i < OPTIONS; i++) {
         const struct option_line *o = &option_lines[i];
         bool is_known = o->option == OPTION_VERSION || o->option == OPTION_HELP;
-        if (o->group != g || !option_belongs(o, c) || is_known)
+        if (o->group != g || !option_belongs(o, c) || is_known || o->is_rare)
             continue;
         if (is_first && title)
             json_putf(out, "%s\n", title);
         is_first = false;
         put_option(o, out);
     }
+}
+
+/* Options that few need, by name only. */
+static void put_rare(enum command c, struct json_out *out)
+{
+    size_t line = 0;
+    for (int i = 0; i < OPTIONS; i++) {
+        const struct option_line *o = &option_lines[i];
+        if (!option_belongs(o, c) || !o->is_rare)
+            continue;
+        if (!line)
+            json_puts(out, "Rarely needed, explained by the manual page:\n");
+        size_t width = strlen(o->name) + 3;
+        if (!line || line + width > 78) {
+            json_puts(out, line ? "\n " : " ");
+            line = 1;
+        }
+        json_putf(out, " --%s", o->name);
+        line += width;
+    }
+    if (line)
+        json_puts(out, "\n");
 }
 
 static void first_page(struct json_out *out)
@@ -71,6 +93,7 @@ void help_page(enum command c, struct json_out *out)
     put_group(c, GROUP_COMMON, NULL, out);
     put_group(c, GROUP_SAMPLING, "Sampling (the model's file may suggest other defaults):", out);
     put_group(c, GROUP_MACHINE, "Memory and machine:", out);
+    put_rare(c, out);
 }
 
 void help_chat(struct json_out *out)

@@ -65,6 +65,7 @@ struct option_line {
     const char *words;    /* choices */
     double least, most;   /* numbers */
     bool above_least;     /* reals: `least` itself is not allowed */
+    bool is_rare;         /* pages of commands only name it; the manual page explains it */
 };
 
 struct command_line {
