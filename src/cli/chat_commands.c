@@ -17,8 +17,9 @@ const struct chat_command chat_commands[CHAT_COMMANDS] = {
 };
 
 const char chat_about_lines[] =
-    "A message of several lines: paste it, or end a line with \\, or put it between two lines of \"\"\".\n"
-    "Ctrl-C stops an answer and clears a line; a second one at an empty line leaves.\n";
+    "A message of several lines: paste it, or end a line with \\, or put it between\n"
+    "two lines of \"\"\". Ctrl-C stops an answer and clears a line; a second one at an\n"
+    "empty line leaves.\n";
 
 static bool is_blank(char c)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a conversation understands besides messages: the table that /help and the manual page show. */
+/* What a conversation understands besides messages: the table for /help and the manual page. */
 #ifndef STRATA_CLI_CHAT_COMMANDS_H
 #define STRATA_CLI_CHAT_COMMANDS_H
 

@@ -31,7 +31,8 @@ void message_level(const struct options *o);
 void message_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* A line on stderr with --verbose only. */
 void message_detail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* The error as one line on stderr; returns the exit status that it means. A Ctrl-C is no message. */
+/* The error as one line on stderr; returns the exit status that it means. A Ctrl-C is no message.
+ */
 enum status message_error(const struct strata_error *e);
 /* A line that is overwritten by the next; only when stderr is a terminal and not --quiet. */
 void message_progress(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -61,7 +62,8 @@ extern const struct strata_pass prompt_pass;
 /* --think, --preserve-thinking, --effort, --no-generation-prompt. */
 struct strata_render_options render_options(const struct options *o);
 /* How to sample: the options, else what a loaded state says, else the file, else the defaults. */
-bool sampling_options(const struct options *o, struct strata_model *m, const struct strata_session *s,
-                      struct strata_sampling *out, struct strata_error *e);
+bool sampling_options(const struct options *o, struct strata_model *m,
+                      const struct strata_session *s, struct strata_sampling *out,
+                      struct strata_error *e);
 
 #endif

@@ -3,8 +3,8 @@
  *
  * The messages are the truth; the session follows them. Before an answer the whole conversation is
  * rendered, and the session keeps what it has in common with that. A snapshot is taken before the
- * beginning of each answer, because what a template makes of an answer later (without its reasoning,
- * trimmed) need not be what the model wrote. */
+ * beginning of each answer, because what a template makes of an answer later (without its
+ * reasoning, trimmed) need not be what the model wrote. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,7 +42,8 @@ struct chat {
 /* Reasoning is dim on a terminal and between its tags elsewhere. */
 static bool show_part(struct chat *c, enum answer_part part, struct strata_error *e)
 {
-    static const char *const begin[2][2] = {{"\n</think>\n\n", "<think>\n"}, {"\033[22m\n\n", "\033[2m"}};
+    static const char *const begin[2][2] = {{"\n</think>\n\n", "<think>\n"},
+                                            {"\033[22m\n\n", "\033[2m"}};
     const char *mark = begin[output_is_terminal()][part == ANSWER_REASONING];
     c->shown = part;
     return output_write(mark, strlen(mark), e);
@@ -71,15 +72,17 @@ static void warn_of_context(const struct chat *c)
 {
     int all = strata_context(c->session), left = all - strata_position(c->session);
     if (left < all / 8 || left < 64)
-        message_note("the context is nearly full, %d of %d tokens are left: /undo and /reset make room, "
-                     "--ctx a larger one", left, all);
+        message_note(
+            "the context is nearly full, %d of %d tokens are left: /undo and /reset make room, "
+            "--ctx a larger one",
+            left, all);
 }
 
 /* ---- The prompt ----------------------------------------------------------------------------- */
 
 /* Ids of the conversation, with or without the beginning of an answer. */
-static bool render(struct chat *c, bool with_beginning, int32_t **ids, size_t *n, bool *opens_thinking,
-                   struct strata_error *e)
+static bool render(struct chat *c, bool with_beginning, int32_t **ids, size_t *n,
+                   bool *opens_thinking, struct strata_error *e)
 {
     struct json_out messages = {0};
     struct strata_render_options how = c->how;
@@ -99,12 +102,14 @@ static bool check_fits(const struct chat *c, size_t n, struct strata_error *e)
     int all = strata_context(c->session);
     if (n < (size_t)all)
         return true;
-    return fail(e, STRATA_USAGE, "the conversation would have %zu tokens, the context holds %d: /undo and "
-                                 "/reset make room, --ctx a larger one", n, all);
+    return fail(e, STRATA_USAGE,
+                "the conversation would have %zu tokens, the context holds %d: /undo and "
+                "/reset make room, --ctx a larger one",
+                n, all);
 }
 
-/* Makes the session hold these ids. Where it has gone beyond them (/retry), the snapshot that was taken
- * there brings it back without reading anything again. */
+/* Makes the session hold these ids. Where it has gone beyond them (/retry), the snapshot that was
+ * taken there brings it back without reading anything again. */
 static bool hold(struct chat *c, const int32_t *ids, size_t n, struct strata_error *e)
 {
     struct strata_session *s = c->session;
@@ -122,7 +127,8 @@ static bool feed(struct chat *c, bool *opens_thinking, struct strata_error *e)
     bool ok = render(c, true, &whole, &n, opens_thinking, e) &&
               render(c, false, &before, &n_before, &unused, e) && check_fits(c, n, e);
     if (ok) {
-        bool is_beginning = n_before && n_before < n && !memcmp(whole, before, n_before * sizeof *whole);
+        bool is_beginning =
+            n_before && n_before < n && !memcmp(whole, before, n_before * sizeof *whole);
         if (!is_beginning)
             n_before = n;
         ok = hold(c, whole, n_before, e) && strata_snapshot(c->session, e) &&
@@ -138,7 +144,8 @@ static bool feed(struct chat *c, bool *opens_thinking, struct strata_error *e)
 
 static void trim_end(struct json_out *text)
 {
-    while (text->bytes && (text->text[text->bytes - 1] == '\n' || text->text[text->bytes - 1] == '\r'))
+    while (text->bytes &&
+           (text->text[text->bytes - 1] == '\n' || text->text[text->bytes - 1] == '\r'))
         text->text[--text->bytes] = 0;
 }
 
@@ -168,7 +175,8 @@ static bool generate(struct chat *c, bool opens_thinking, struct strata_error *e
         .session = c->session,
         .stops = c->o->stops,
         .n_stops = c->o->n_stops,
-        .most = option_given(c->o, OPTION_TOKENS) ? (size_t)c->o->value[OPTION_TOKENS].whole : SIZE_MAX,
+        .most =
+            option_given(c->o, OPTION_TOKENS) ? (size_t)c->o->value[OPTION_TOKENS].whole : SIZE_MAX,
         .splits_reasoning = true,
         .begins_with_reasoning = opens_thinking,
         .show = show_answer,
@@ -256,7 +264,8 @@ static bool load(struct chat *c, const char *path, struct strata_error *e)
         return fail(e, STRATA_FORMAT, "%s: a state without a conversation", path);
     if (!conversation_read(&c->talk, messages, path, e))
         return false;
-    message_note("a conversation of %zu messages, %d tokens", c->talk.n, strata_position(c->session));
+    message_note("a conversation of %zu messages, %d tokens", c->talk.n,
+                 strata_position(c->session));
     return true;
 }
 
@@ -307,7 +316,8 @@ static bool run_command(struct chat *c, enum chat_command_id id, const char *arg
     if (line->needs_argument && !*argument)
         return fail(e, STRATA_USAGE, "/%s needs an argument, %s", line->name, line->argument);
     if (!line->argument && *argument)
-        return fail(e, STRATA_USAGE, "/%s takes no argument, here it has %.100s", line->name, argument);
+        return fail(e, STRATA_USAGE, "/%s takes no argument, here it has %.100s", line->name,
+                    argument);
     switch (id) {
     case CHAT_THINK:
         return think(c, argument, e);
@@ -342,8 +352,10 @@ static bool take(struct chat *c, const char *text, struct strata_error *e)
     size_t n;
     enum chat_command_id id = chat_command_of(text, &rest, &n);
     if (id == CHAT_UNKNOWN)
-        return fail(e, STRATA_USAGE, "%.40s is not a command: /help lists them; begin with a blank to send "
-                                     "it as a message", text);
+        return fail(e, STRATA_USAGE,
+                    "%.40s is not a command: /help lists them; begin with a blank to send "
+                    "it as a message",
+                    text);
     if (id == CHAT_MESSAGE)
         return text[strspn(text, " \t\r\n")] == 0 || take_message(c, text, e);
     struct err low;
@@ -412,7 +424,8 @@ static bool start(struct chat *c, struct strata_error *e)
 {
     const char *saved = option_text(c->o, OPTION_LOAD);
     struct strata_model_info unused; /* a model that cannot run is refused before its template is */
-    const char *family = strata_model_info(c->model, &unused, e) ? strata_chat_family(c->model, e) : NULL;
+    const char *family =
+        strata_model_info(c->model, &unused, e) ? strata_chat_family(c->model, e) : NULL;
     if (!family || !set_system(c, e) || !load_model(c->model, e))
         return false;
     message_detail("prompts are written as %s", family);

@@ -17,7 +17,7 @@ struct logits {
     struct strata_session *session;
     int32_t *ids;
     size_t n, vocab;
-    struct file_writer file; /* when --out is given */
+    struct file_writer file;   /* when --out is given */
     struct strata_error error; /* of writing, while a pass is under way */
     struct dump *dump;
 };
@@ -45,8 +45,9 @@ static bool check_fits(struct logits *l, struct strata_error *e)
     if (!strata_plan_get(l->model, &plan, e))
         return false;
     if (l->n > (size_t)plan.ctx)
-        return fail(e, STRATA_USAGE, "there are %zu ids, the context holds %d: --ctx %zu would hold them",
-                    l->n, plan.ctx, l->n);
+        return fail(e, STRATA_USAGE,
+                    "there are %zu ids, the context holds %d: --ctx %zu would hold them", l->n,
+                    plan.ctx, l->n);
     if (cut > l->n)
         return fail(e, STRATA_USAGE, "--cut %zu is behind the last of the %zu ids", cut, l->n);
     return true;
@@ -95,8 +96,8 @@ static bool take_rows(void *ctx, size_t first, size_t rows, const float *logits)
     return write_rows(ctx, logits, rows);
 }
 
-static void take_dump(void *ctx, const char *name, enum strata_element type, const void *data, int rows,
-                      int n_dims, const int *dims)
+static void take_dump(void *ctx, const char *name, enum strata_element type, const void *data,
+                      int rows, int n_dims, const int *dims)
 {
     const struct logits *l = ctx;
     dump_take(l->dump, name, type, data, rows, n_dims, dims);

@@ -14,7 +14,8 @@ enum status command_render(const struct options *o)
     char *tools = messages && option_given(o, OPTION_TOOLS)
                       ? input_read_text(option_text(o, OPTION_TOOLS), &e)
                       : NULL;
-    struct strata_prompt *p = e.code == STRATA_OK ? strata_render(m, messages, tools, &how, &e) : NULL;
+    struct strata_prompt *p =
+        e.code == STRATA_OK ? strata_render(m, messages, tools, &how, &e) : NULL;
     size_t bytes;
     const char *text = p ? strata_prompt_text(p, &bytes) : NULL;
     bool ok = text && output_write(text, bytes, &e);

@@ -62,8 +62,8 @@ static bool encode(struct run *r, const char *text, size_t bytes, struct strata_
         return encode_chat(r, text, bytes, e);
     int32_t *ids;
     size_t n;
-    enum strata_special mode = option_given(r->o, OPTION_SPECIAL) ? STRATA_SPECIAL_ALL
-                                                                  : STRATA_SPECIAL_USER;
+    enum strata_special mode =
+        option_given(r->o, OPTION_SPECIAL) ? STRATA_SPECIAL_ALL : STRATA_SPECIAL_USER;
     return strata_encode(r->model, text, bytes, mode, &ids, &n, e) && keep_ids(r, ids, n, e);
 }
 
@@ -74,8 +74,8 @@ static bool read_ids(struct run *r, const char *path, struct strata_error *e)
         return false;
     size_t bytes;
     char *text = input_read(path, &bytes, e);
-    bool ok = text && input_ids(text, bytes, strcmp(path, "-") ? path : "stdin", info.vocab, &r->ids,
-                                &r->n, e);
+    bool ok = text && input_ids(text, bytes, strcmp(path, "-") ? path : "stdin", info.vocab,
+                                &r->ids, &r->n, e);
     mem_free(text);
     return ok;
 }
@@ -109,8 +109,8 @@ static bool check_length(struct run *r, struct strata_error *e)
         return false;
     if (r->n > (size_t)plan.ctx)
         return fail(e, STRATA_USAGE,
-                    "the prompt has %zu tokens, the context holds %d: --ctx %zu would hold it", r->n,
-                    plan.ctx, r->n);
+                    "the prompt has %zu tokens, the context holds %d: --ctx %zu would hold it",
+                    r->n, plan.ctx, r->n);
     return true;
 }
 
@@ -120,7 +120,8 @@ static bool start(struct run *r, struct strata_error *e)
 {
     const char *saved = option_text(r->o, OPTION_LOAD);
     struct strata_model_info unused; /* a model that cannot run is refused before its words are */
-    if (!strata_model_info(r->model, &unused, e) || !read_prompt(r, e) || !check_length(r, e) || !load_model(r->model, e))
+    if (!strata_model_info(r->model, &unused, e) || !read_prompt(r, e) || !check_length(r, e) ||
+        !load_model(r->model, e))
         return false;
     r->session = strata_session_create(r->model, e);
     bool ok = r->session && (!saved || strata_load(r->session, saved, &prompt_pass, e)) &&
@@ -177,8 +178,10 @@ static bool print_json(struct run *r, struct strata_error *e)
     json_puts(&out, ", \"ids\": [");
     for (size_t i = 0; i < a->n; i++)
         json_putf(&out, "%s%d", i ? ", " : "", a->ids[i]);
-    json_putf(&out, "], \"prompt_tokens\": %zu, \"tokens\": %zu, \"finish_reason\": \"%s\", \"seed\": %llu, ",
-              r->n, a->n, answer_finish_name(a->finish), (unsigned long long)r->sampling.seed);
+    json_putf(
+        &out,
+        "], \"prompt_tokens\": %zu, \"tokens\": %zu, \"finish_reason\": \"%s\", \"seed\": %llu, ",
+        r->n, a->n, answer_finish_name(a->finish), (unsigned long long)r->sampling.seed);
     report_keys(&stats, &out);
     json_puts(&out, "}\n");
     return output_json(&out, e);
@@ -197,7 +200,8 @@ static bool print_end(struct run *r, struct strata_error *e)
     bool is_drawn = !option_given(r->o, OPTION_SEED) && r->sampling.temp > 0 && r->answer.n > 0;
     report_line(&stats, is_drawn ? &r->sampling.seed : NULL, &line);
     if (!line.failed)
-        message_note("%s%s", r->answer.finish == ANSWER_INTERRUPTED ? "interrupted; " : "", line.text);
+        message_note("%s%s", r->answer.finish == ANSWER_INTERRUPTED ? "interrupted; " : "",
+                     line.text);
     json_out_free(&line);
     return true;
 }
@@ -218,7 +222,8 @@ enum status command_run(const struct options *o)
     struct strata_error e = {0};
     struct run r = {.o = o, .model = open_model(o, 0, &e)};
     r.answer.finish = ANSWER_LENGTH;
-    bool ok = r.model && start(&r, &e) && generate(&r, &e) && write_files(&r, &e) && print_end(&r, &e);
+    bool ok =
+        r.model && start(&r, &e) && generate(&r, &e) && write_files(&r, &e) && print_end(&r, &e);
     if (!ok && e.code == STRATA_INTERRUPTED && r.model && option_given(o, OPTION_JSON)) {
         r.answer.finish = ANSWER_INTERRUPTED;
         struct strata_error second = {0};

@@ -83,7 +83,8 @@ static struct entry *find_entry(struct dump *d, const char *name)
     return NULL;
 }
 
-static struct entry *add_entry(struct dump *d, const char *name, enum strata_element type, int n_dims)
+static struct entry *add_entry(struct dump *d, const char *name, enum strata_element type,
+                               int n_dims)
 {
     struct entry *grown = room_for_one(d->entries, d->n, &d->room, sizeof *grown, &d->error);
     if (!grown)
@@ -185,8 +186,8 @@ static bool write_array(const struct dump *d, const struct entry *t, struct stra
     err_clear(&low);
     struct file_writer w;
     bool ok = output_begin(&w, path, e);
-    if (ok && (!file_write(&w, header, header_bytes, &low) || !copy_rows(t, from, &w, width, &low) ||
-               !file_write_commit(&w, &low))) {
+    if (ok && (!file_write(&w, header, header_bytes, &low) ||
+               !copy_rows(t, from, &w, width, &low) || !file_write_commit(&w, &low))) {
         file_write_abort(&w);
         ok = take_error(e, &low);
     }

@@ -76,9 +76,10 @@ static void first_page(struct json_out *out)
     json_puts(out, "\n");
     for (int i = 0; i < COMMANDS; i++)
         json_putf(out, "  %-10s %s\n", command_lines[i].name, command_lines[i].summary);
-    json_puts(out, "\nstrata COMMAND --help explains a command, strata --version what was built.\n\n"
-                   "  strata run -m MODEL.gguf -p 'Once upon a time' -n 100\n"
-                   "  strata chat -m MODEL.gguf --memory 24G\n");
+    json_puts(out,
+              "\nstrata COMMAND --help explains a command, strata --version what was built.\n\n"
+              "  strata run -m MODEL.gguf -p 'Once upon a time' -n 100\n"
+              "  strata chat -m MODEL.gguf --memory 24G\n");
 }
 
 void help_page(enum command c, struct json_out *out)
@@ -109,7 +110,8 @@ void help_chat(struct json_out *out)
 
 /* ---- Manual page ---------------------------------------------------------------------------- */
 
-/* Text with what troff would take for its own: backslashes, hyphens, dots at the start of a line. */
+/* Text with what troff would take for its own: backslashes, hyphens, dots at the start of a line.
+ */
 static void troff(const char *text, struct json_out *out)
 {
     bool at_start = true;
@@ -187,29 +189,40 @@ void help_man(struct json_out *out)
 {
     struct strata_version v;
     strata_version_get(&v);
-    json_puts(out, ".\\\" SPDX-License-Identifier: Apache-2.0\n"
-                   ".\\\" Written by `strata help --man`; change src/cli/options.c and run that again.\n");
+    json_puts(
+        out,
+        ".\\\" SPDX-License-Identifier: Apache-2.0\n"
+        ".\\\" Written by `strata help --man`; change src/cli/options.c and run that again.\n");
     json_putf(out, ".TH STRATA 1 \"\" \"strata %s\" \"User Commands\"\n", v.version);
-    json_puts(out, ".SH NAME\nstrata \\- run mixture\\-of\\-experts language models larger than memory\n"
-                   ".SH SYNOPSIS\n.B strata\n.I COMMAND\n[options]\n.SH DESCRIPTION\n");
+    json_puts(out,
+              ".SH NAME\nstrata \\- run mixture\\-of\\-experts language models larger than memory\n"
+              ".SH SYNOPSIS\n.B strata\n.I COMMAND\n[options]\n.SH DESCRIPTION\n");
     troff(about_program, out);
     troff("Results go to standard output, everything else to standard error. Options are written "
-          "--name value or --name=value.\n", out);
+          "--name value or --name=value.\n",
+          out);
     man_commands(out);
-    json_puts(out, ".SH OPTIONS OF SAMPLING\nOf run and chat. The order is: penalties, temperature, "
-                   "top\\-k, top\\-p, min\\-p. The file of a model may suggest other defaults.\n");
+    json_puts(out,
+              ".SH OPTIONS OF SAMPLING\nOf run and chat. The order is: penalties, temperature, "
+              "top\\-k, top\\-p, min\\-p. The file of a model may suggest other defaults.\n");
     man_group(GROUP_SAMPLING, ~0u, out);
-    man_text("OPTIONS OF MEMORY AND MACHINE",
-             "Of run, chat, plan and logits. None of them but --kv and --exact-activations changes a bit "
-             "of a result. SIZE is a number, with a fraction if one likes, and K, M, G or T for powers of "
-             "1024. With both --memory and --arena, the arena is as asked, and what does not fit is "
-             "refused.\n", out);
+    man_text(
+        "OPTIONS OF MEMORY AND MACHINE",
+        "Of run, chat, plan and logits. None of them but --kv and --exact-activations changes a "
+        "bit "
+        "of a result. SIZE is a number, with a fraction if one likes, and K, M, G or T for powers "
+        "of "
+        "1024. With both --memory and --arena, the arena is as asked, and what does not fit is "
+        "refused.\n",
+        out);
     man_group(GROUP_MACHINE, ~0u, out);
     json_puts(out, ".SH OPTIONS EVERYWHERE\n");
     man_group(GROUP_COMMON, ~0u, out);
     man_chat(out);
-    man_text("EXIT STATUS", "0 done, 1 failed (one sentence says why), 2 wrong usage, 130 ended by "
-             "Ctrl-C: what was generated is out, files are whole.\n", out);
+    man_text("EXIT STATUS",
+             "0 done, 1 failed (one sentence says why), 2 wrong usage, 130 ended by "
+             "Ctrl-C: what was generated is out, files are whole.\n",
+             out);
     man_text("ENVIRONMENT", "STRATA_ISA does what --isa does; the option wins.\n", out);
 }
 
@@ -225,11 +238,12 @@ static void completion_words(const struct option_line *o, struct json_out *out)
 
 void help_completion_bash(struct json_out *out)
 {
-    json_puts(out, "# bash completion for strata: source <(strata help --completion bash)\n"
-                   "_strata() {\n"
-                   "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} names=\n"
-                   "    if ((COMP_CWORD == 1)); then\n"
-                   "        COMPREPLY=($(compgen -W '");
+    json_puts(out,
+              "# bash completion for strata: source <(strata help --completion bash)\n"
+              "_strata() {\n"
+              "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} names=\n"
+              "    if ((COMP_CWORD == 1)); then\n"
+              "        COMPREPLY=($(compgen -W '");
     for (int i = 0; i < COMMANDS; i++)
         json_putf(out, "%s ", command_lines[i].name);
     json_puts(out, "--help --version' -- \"$word\"))\n        return\n    fi\n"
@@ -259,7 +273,8 @@ void help_version(struct json_out *out)
 {
     struct strata_version v;
     strata_version_get(&v);
-    json_putf(out, "strata %s (commit %s)\nbuilt with %s\nkernels built in: %s; this machine uses %s\n"
-                   "numerics version %d\n",
+    json_putf(out,
+              "strata %s (commit %s)\nbuilt with %s\nkernels built in: %s; this machine uses %s\n"
+              "numerics version %d\n",
               v.version, v.commit, v.compiler, v.kernels, v.chosen, v.numerics);
 }

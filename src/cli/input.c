@@ -104,13 +104,14 @@ static bool parse_id(const char *text, size_t n, const char *name, int vocabular
     if (!n || !is_number)
         return fail(e, STRATA_FORMAT, "%s: %s is not a token id", name, n ? word : "a gap");
     if (is_negative || value >= vocabulary)
-        return fail(e, STRATA_FORMAT, "%s: id %s is not one of the vocabulary's, 0 to %d", name, word,
-                    vocabulary - 1);
+        return fail(e, STRATA_FORMAT, "%s: id %s is not one of the vocabulary's, 0 to %d", name,
+                    word, vocabulary - 1);
     *out = (int32_t)value;
     return true;
 }
 
-/* Where a list's parts are found: the next one is text[*at ..] of *n characters. False at the end. */
+/* Where a list's parts are found: the next one is text[*at ..] of *n characters. False at the end.
+ */
 struct id_words {
     const char *text, *end;
     bool is_json;

@@ -104,8 +104,9 @@ static void set_real(const struct options *o, enum option which, float *out)
         *out = (float)o->value[which].real;
 }
 
-bool sampling_options(const struct options *o, struct strata_model *m, const struct strata_session *s,
-                      struct strata_sampling *out, struct strata_error *e)
+bool sampling_options(const struct options *o, struct strata_model *m,
+                      const struct strata_session *s, struct strata_sampling *out,
+                      struct strata_error *e)
 {
     if (!strata_sampling_get(s, out) && !strata_sampling_defaults(m, out, e))
         return false;

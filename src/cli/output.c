@@ -100,7 +100,8 @@ size_t npy_element_bytes(enum strata_element type)
     return type == STRATA_BOOL ? 1 : 4;
 }
 
-size_t npy_header(char out[NPY_HEADER_MOST], enum strata_element type, const size_t *dims, int n_dims)
+size_t npy_header(char out[NPY_HEADER_MOST], enum strata_element type, const size_t *dims,
+                  int n_dims)
 {
     static const char *const names[] = {
         [STRATA_F32] = "<f4", [STRATA_I32] = "<i4", [STRATA_BOOL] = "|b1"};
@@ -109,8 +110,8 @@ size_t npy_header(char out[NPY_HEADER_MOST], enum strata_element type, const siz
     for (int i = 0; i < n_dims && i < NPY_DIMS; i++)
         n += (size_t)snprintf(shape + n, sizeof shape - n, "%s%zu", i ? ", " : "", dims[i]);
     int text = snprintf(out + 10, NPY_HEADER_MOST - 10,
-                        "{'descr': '%s', 'fortran_order': False, 'shape': (%s%s), }", names[type], shape,
-                        n_dims == 1 ? "," : "");
+                        "{'descr': '%s', 'fortran_order': False, 'shape': (%s%s), }", names[type],
+                        shape, n_dims == 1 ? "," : "");
     size_t bytes = (10 + (size_t)text + 1 + 63) / 64 * 64;
     memset(out + 10 + text, ' ', bytes - 10 - (size_t)text);
     out[bytes - 1] = '\n';

@@ -26,7 +26,8 @@ bool output_file(const char *path, const char *text, size_t bytes, struct strata
 #define NPY_DIMS 4
 /* The header of an array; returns its bytes, a multiple of 64, at most NPY_HEADER_MOST. */
 #define NPY_HEADER_MOST 256
-size_t npy_header(char out[NPY_HEADER_MOST], enum strata_element type, const size_t *dims, int n_dims);
+size_t npy_header(char out[NPY_HEADER_MOST], enum strata_element type, const size_t *dims,
+                  int n_dims);
 size_t npy_element_bytes(enum strata_element type);
 
 #endif

@@ -9,7 +9,8 @@
 #include "cli/options.h"
 #include "io/size.h"
 
-static bool wrong(struct strata_error *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static bool wrong(struct strata_error *e, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
 static bool wrong(struct strata_error *e, const char *fmt, ...)
 {
@@ -84,8 +85,8 @@ static bool read_value(struct option_value *v, const struct option_line *o, cons
     case OPTION_REAL:
         if (!parse_real(text, &v->real) || v->real < o->least || v->real > o->most ||
             (o->above_least && !(v->real > o->least)))
-            return wrong(e, "%s: %s is not a number from %g to %g%s", typed, text, o->least, o->most,
-                         o->above_least ? ", the first excluded" : "");
+            return wrong(e, "%s: %s is not a number from %g to %g%s", typed, text, o->least,
+                         o->most, o->above_least ? ", the first excluded" : "");
         return true;
     case OPTION_BYTES:
         return io_parse_size(text, strlen(text), &v->whole) ||
@@ -110,7 +111,8 @@ static bool read_value(struct option_value *v, const struct option_line *o, cons
 /* ---- Words ---------------------------------------------------------------------------------- */
 
 /* Finds the option of this command by its long name of n bytes or its letter; NULL: none. */
-static const struct option_line *find_option(enum command c, const char *name, size_t n, char letter)
+static const struct option_line *find_option(enum command c, const char *name, size_t n,
+                                             char letter)
 {
     for (int i = 0; i < OPTIONS; i++) {
         const struct option_line *o = &option_lines[i];
@@ -193,8 +195,8 @@ static bool take_word(struct parser *p, const char *word, struct strata_error *e
     struct options *out = p->out;
     const struct command_line *c = &command_lines[out->command];
     if (out->word || !c->words)
-        return wrong(e, "%s takes no argument %s: strata %s --help lists its options", c->name, word,
-                     c->name);
+        return wrong(e, "%s takes no argument %s: strata %s --help lists its options", c->name,
+                     word, c->name);
     out->word = word;
     return true;
 }
@@ -212,13 +214,13 @@ static enum command find_command(const char *name)
 static const struct {
     enum option first, second;
 } exclusive[] = {
-    {OPTION_PROMPT, OPTION_FILE},       {OPTION_PROMPT, OPTION_IDS},
-    {OPTION_FILE, OPTION_IDS},          {OPTION_IDS, OPTION_CHAT},
-    {OPTION_IDS, OPTION_SPECIAL},       {OPTION_CHAT, OPTION_SPECIAL},
+    {OPTION_PROMPT, OPTION_FILE},        {OPTION_PROMPT, OPTION_IDS},
+    {OPTION_FILE, OPTION_IDS},           {OPTION_IDS, OPTION_CHAT},
+    {OPTION_IDS, OPTION_SPECIAL},        {OPTION_CHAT, OPTION_SPECIAL},
     {OPTION_SPECIAL, OPTION_NO_SPECIAL}, {OPTION_TO_TEXT, OPTION_SPECIAL},
     {OPTION_TO_TEXT, OPTION_NO_SPECIAL}, {OPTION_SYSTEM, OPTION_SYSTEM_FILE},
-    {OPTION_QUIET, OPTION_VERBOSE},     {OPTION_MAN, OPTION_COMPLETION},
-    {OPTION_ARMS, OPTION_MODEL},        {OPTION_ARMS, OPTION_REPS},
+    {OPTION_QUIET, OPTION_VERBOSE},      {OPTION_MAN, OPTION_COMPLETION},
+    {OPTION_ARMS, OPTION_MODEL},         {OPTION_ARMS, OPTION_REPS},
 };
 
 /* "-m" where there is a letter, "--out" else. */
@@ -253,7 +255,8 @@ static bool check_needed(const struct options *o, struct strata_error *e)
         if (o->command == needed[i].command && !option_given(o, needed[i].option))
             return wrong(e, "%s needs %s: strata %s --help says more", command,
                          shown_name(needed[i].option, name), command);
-    if (o->command == COMMAND_LOGITS && !option_given(o, OPTION_OUT) && !option_given(o, OPTION_DUMP))
+    if (o->command == COMMAND_LOGITS && !option_given(o, OPTION_OUT) &&
+        !option_given(o, OPTION_DUMP))
         return wrong(e, "logits needs --out FILE.npy or --dump DIR, or has nothing to do");
     return true;
 }
@@ -274,7 +277,8 @@ static bool check_together(struct options *o, struct strata_error *e)
     }
     if (o->command == COMMAND_RUN && o->word) {
         if (strcmp(o->word, "-") != 0)
-            return wrong(e, "run takes no argument %s: -p TEXT or -f FILE, or - for stdin", o->word);
+            return wrong(e, "run takes no argument %s: -p TEXT or -f FILE, or - for stdin",
+                         o->word);
         if (option_given(o, OPTION_PROMPT) || option_given(o, OPTION_FILE) ||
             option_given(o, OPTION_IDS))
             return wrong(e, "- (text on stdin) does not go together with -p, -f or --ids");
@@ -285,7 +289,8 @@ static bool check_together(struct options *o, struct strata_error *e)
 static bool check_task(const struct options *o, struct strata_error *e)
 {
     if (o->command == COMMAND_RUN && !o->word && !option_given(o, OPTION_PROMPT) &&
-        !option_given(o, OPTION_FILE) && !option_given(o, OPTION_IDS) && !option_given(o, OPTION_LOAD))
+        !option_given(o, OPTION_FILE) && !option_given(o, OPTION_IDS) &&
+        !option_given(o, OPTION_LOAD))
         return wrong(e, "run needs a text: -p TEXT, -f FILE, --ids FILE, or - for stdin");
     return true;
 }
@@ -310,7 +315,7 @@ static enum parsed parse_words(struct parser *p, struct strata_error *e)
             return PARSED_VERSION;
     }
     return check_together(out, e) && check_needed(out, e) && check_task(out, e) ? PARSED_COMMAND
-                                                                               : PARSED_WRONG;
+                                                                                : PARSED_WRONG;
 }
 
 enum parsed options_parse(struct options *out, int argc, char **argv, struct strata_error *e)

@@ -6,8 +6,8 @@
 #include "base/json.h"
 #include "strata.h"
 
-/* One line for people: speed, hits and misses, bytes read, waiting, memory against the plan, and the
- * seed when `seed` is not NULL. No line break at its end. */
+/* One line for people: speed, hits and misses, bytes read, waiting, memory against the plan, and
+ * the seed when `seed` is not NULL. No line break at its end. */
 void report_line(const struct strata_stats *s, const uint64_t *seed, struct json_out *out);
 /* The keys of `--stats` without braces, for an object that has others too. */
 void report_keys(const struct strata_stats *s, struct json_out *out);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A paste. Terminals put ESC [200~ and ESC [201~ around what is pasted when they are asked to
- * (bracketed paste); between them line breaks and tabs become the symbols U+2424 and U+2409, which the
- * line editor shows and edits like any character, and which become line breaks and tabs again when
- * the line is done. A long paste (redrawing it would take the editor seconds) is set aside, and a mark
- * stands for it in the line: [paste 1: 600 lines]. */
+ * (bracketed paste); between them line breaks and tabs become the symbols U+2424 and U+2409, which
+ * the line editor shows and edits like any character, and which become line breaks and tabs again
+ * when the line is done. A long paste (redrawing it would take the editor seconds) is set aside,
+ * and a mark stands for it in the line: [paste 1: 600 lines]. */
 #include "cli/terminal.h"
 
 #include <errno.h>
@@ -48,9 +48,9 @@ struct terminal {
     /* the line editor */
     EditLine *editor;
     HistoryW *history;
-    FILE *screen;            /* where the line is shown */
+    FILE *screen; /* where the line is shown */
     const wchar_t *prompt;
-    wchar_t *pending;        /* characters that were read before their time, or pasted */
+    wchar_t *pending; /* characters that were read before their time, or pasted */
     size_t pending_at, pending_n, pending_room;
     struct paste *pastes;
     size_t n_pastes;
@@ -176,7 +176,9 @@ static void put_wide(struct json_out *out, const wchar_t *text, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         char bytes[4];
-        uint32_t code = text[i] == SYMBOL_BREAK ? '\n' : text[i] == SYMBOL_TAB ? '\t' : (uint32_t)text[i];
+        uint32_t code = text[i] == SYMBOL_BREAK ? '\n'
+                        : text[i] == SYMBOL_TAB ? '\t'
+                                                : (uint32_t)text[i];
         bool is_scalar = code <= 0x10ffff && !(code >= 0xd800 && code < 0xe000);
         json_put(out, bytes, utf8_encode(is_scalar ? code : 0xfffd, bytes));
     }
@@ -195,7 +197,8 @@ static bool set_aside(struct terminal *t)
     for (size_t i = 0; i < t->pending_n; i++)
         lines += t->pending[i] == SYMBOL_BREAK;
     put_wide(&p->text, t->pending, t->pending_n);
-    snprintf(p->mark, sizeof p->mark, "[paste %zu: %zu line%s]", t->n_pastes, lines, lines == 1 ? "" : "s");
+    snprintf(p->mark, sizeof p->mark, "[paste %zu: %zu line%s]", t->n_pastes, lines,
+             lines == 1 ? "" : "s");
     t->pending_n = 0;
     for (const char *at = p->mark; *at; at++)
         push(t, *at);
@@ -339,7 +342,9 @@ static enum terminal_read read_edited(struct terminal *t, const wchar_t *prompt)
     t->pending_at = t->pending_n = 0;
     if (!line || n <= 0) {
         el_reset(t->editor);
-        return !t->cancelled ? TERMINAL_END : t->was_empty ? TERMINAL_INTERRUPTED : TERMINAL_CLEARED;
+        return !t->cancelled  ? TERMINAL_END
+               : t->was_empty ? TERMINAL_INTERRUPTED
+                              : TERMINAL_CLEARED;
     }
     size_t length = (size_t)n;
     if (length && line[length - 1] == L'\n')

@@ -22,8 +22,8 @@ void terminal_free(struct terminal *t);
 bool terminal_is_person(const struct terminal *t);
 
 /* The next message: one line; or what a paste of several lines was; or lines that end with a
- * backslash and the one after them; or what stands between two lines of """. *text is NUL-terminated
- * and valid until the next call. */
+ * backslash and the one after them; or what stands between two lines of """. *text is
+ * NUL-terminated and valid until the next call. */
 enum terminal_read terminal_read(struct terminal *t, const char **text, struct strata_error *e);
 
 #endif
