@@ -13,7 +13,8 @@ static enum status (*const commands[COMMANDS])(const struct options *) = {
     [COMMAND_INSPECT] = command_inspect,   [COMMAND_PLAN] = command_plan,
     [COMMAND_TOKENIZE] = command_tokenize, [COMMAND_LOGITS] = command_logits,
     [COMMAND_RENDER] = command_render,     [COMMAND_BENCH] = command_bench,
-    [COMMAND_SYNTH] = command_synth,       [COMMAND_HELP] = command_help,
+    [COMMAND_SYNTH] = command_synth,       [COMMAND_PROBE] = command_probe,
+    [COMMAND_HELP] = command_help,
 };
 
 static enum status print_page(enum parsed what, enum command c)

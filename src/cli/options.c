@@ -14,6 +14,7 @@ enum {
     RENDER = 1 << COMMAND_RENDER,
     BENCH = 1 << COMMAND_BENCH,
     SYNTH = 1 << COMMAND_SYNTH,
+    PROBE = 1 << COMMAND_PROBE,
     HELP = 1 << COMMAND_HELP,
     ANSWERS = RUN | CHAT,           /* commands that sample */
     PLANNED = RUN | CHAT | PLAN | LOGITS | BENCH, /* commands that a memory plan is made for */
@@ -62,6 +63,12 @@ const struct command_line command_lines[COMMANDS] = {
         "Writes a model of a public release's shapes and number formats whose weights are drawn, so\n"
         "that speed and memory can be measured without it, and OUT.gguf.ids, a text for it. Routing\n"
         "is made to look like that of a real model; what it says means nothing.", 1},
+    [COMMAND_PROBE] = {
+        COMMAND_PROBE, "probe", "FILE|DIR [options]",
+        "what a drive gives, in reads of the size of an expert",
+        "Measures random reads past the page cache: records at depth 1 to 32, one record in pieces,\n"
+        "small reads. In a folder it makes a file of 256 MiB for that and removes it. What it finds\n"
+        "is kept for forecasts.", 1},
     [COMMAND_HELP] = {
         COMMAND_HELP, "help", "[COMMAND] [--man | --completion SHELL]",
         "this page, or that of a command",
@@ -75,7 +82,7 @@ const struct command_line command_lines[COMMANDS] = {
 
 const struct option_line option_lines[OPTIONS] = {
     /* What is asked for. */
-    {OPTION_MODEL, TASK, OPTION_TEXT, 'm', "model", "MODEL", ALL & ~(HELP | SYNTH),
+    {OPTION_MODEL, TASK, OPTION_TEXT, 'm', "model", "MODEL", ALL & ~(HELP | SYNTH | PROBE),
      .help = "the GGUF file, of a split set its first part"},
     {OPTION_PROMPT, TASK, OPTION_TEXT, 'p', "prompt", "TEXT", RUN, .help = "the text to continue"},
     {OPTION_FILE, TASK, OPTION_TEXT, 'f', "file", "FILE", RUN,
@@ -156,6 +163,8 @@ const struct option_line option_lines[OPTIONS] = {
      .help = "same seed, same bytes (1)", .least = 0, .most = 0x1p64},
     {OPTION_DRY_RUN, TASK, OPTION_FLAG, 0, "dry-run", NULL, SYNTH,
      .help = "show what it would hold, write nothing"},
+    {OPTION_RECORD, TASK, OPTION_BYTES, 0, "record", "SIZE", PROBE,
+     .help = "bytes of a record (1.5M)"},
 
     /* Sampling. */
     {OPTION_TEMP, SAMPLING, OPTION_REAL, 0, "temp", "X", ANSWERS,
@@ -192,7 +201,7 @@ const struct option_line option_lines[OPTIONS] = {
     {OPTION_ISA, MACHINE, OPTION_CHOICE, 0, "isa", "NAME", PLANNED,
      .help = "auto, c, avx2, avx512, avx512-plain, neon",
      .is_rare = true, .words = "auto|c|avx2|avx512|avx512-plain|neon"},
-    {OPTION_IO, MACHINE, OPTION_TEXT, 0, "io", "ENGINE", PLANNED,
+    {OPTION_IO, MACHINE, OPTION_TEXT, 0, "io", "ENGINE", PLANNED | PROBE,
      .help = "uring, pread, fake, or sim:rate=..,delay=..", .is_rare = true},
     {OPTION_IO_DEPTH, MACHINE, OPTION_WHOLE, 0, "io-depth", "N", PLANNED,
      .help = "reads in flight on a drive (8)", .is_rare = true, .least = 1, .most = 256},
@@ -226,7 +235,8 @@ const struct option_line option_lines[OPTIONS] = {
      .help = "most tokens of a decode step, 1 to 8 (8)", .is_rare = true, .least = 1, .most = 8},
 
     /* Everywhere. */
-    {OPTION_JSON, COMMON, OPTION_FLAG, 0, "json", NULL, RUN | INSPECT | PLAN | BENCH,
+    {OPTION_JSON, COMMON, OPTION_FLAG, 0, "json", NULL,
+     RUN | INSPECT | PLAN | BENCH | PROBE,
      .help = "one JSON object on stdout and nothing else"},
     {OPTION_QUIET, COMMON, OPTION_FLAG, 'q', "quiet", NULL, ALL, .help = "only results and errors"},
     {OPTION_VERBOSE, COMMON, OPTION_FLAG, 'v', "verbose", NULL, ALL,

@@ -246,9 +246,11 @@ static bool check_needed(const struct options *o, struct strata_error *e)
     const char *command = command_lines[o->command].name;
     char name[32];
     bool has_model = option_given(o, OPTION_MODEL) || option_given(o, OPTION_ARMS);
-    bool needs_model = o->command != COMMAND_HELP && o->command != COMMAND_SYNTH;
+    bool needs_model = option_belongs(&option_lines[OPTION_MODEL], o->command);
     if (o->command == COMMAND_SYNTH && !o->word)
         return wrong(e, "synth needs a file to write: strata synth --help says more");
+    if (o->command == COMMAND_PROBE && !o->word)
+        return wrong(e, "probe needs a file or a folder: strata probe --help says more");
     if (needs_model && !has_model)
         return wrong(e, "%s needs a model, -m MODEL: strata %s --help says more", command, command);
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)

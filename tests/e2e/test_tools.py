@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tools around the engine: bench, synth."""
+"""The tools around the engine: bench, synth, probe."""
 
 import json
 import os
 
-from program import Case, DEMO, call, smoke
+from program import Case, DEMO, call, environment, smoke
 
 
 class Bench(Case):
@@ -77,3 +77,34 @@ class Synth(Case):
         self.fails(1, "synth", out, "--arch", "llama", names=["llama", "qwen3moe"])
         self.fails(2, "synth", names=["file to write"])
         self.assertEqual(os.listdir(self.folder), [])
+
+
+class Probe(Case):
+    def probe(self, *arguments):
+        return self.succeeds("probe", *arguments, env=environment(XDG_CACHE_HOME=self.folder))
+
+    @smoke
+    def test_result_has_a_point_for_every_depth_and_is_kept(self):
+        done = self.probe(DEMO, "--record", "64K", "--json").json()
+        self.assertEqual(done["file"], DEMO)
+        depths = [p["depth"] for p in done["points"] if p["parts"] == 1 and p["bytes"] == 65536]
+        self.assertEqual(depths, [1, 2, 4, 8, 16, 32])
+        self.assertEqual([p["parts"] for p in done["points"] if p["parts"] > 1], [2, 4, 8])
+        for point in done["points"]:
+            self.assertEqual(sorted(point), ["bytes", "depth", "gb_s", "p50_us", "p99_us", "parts"])
+            self.assertLessEqual(point["p50_us"], point["p99_us"])
+        kept = os.listdir(self.path("strata"))
+        self.assertEqual(len(kept), 1)
+        with open(os.path.join(self.path("strata"), kept[0]), encoding="utf-8") as file:
+            self.assertNotIn("file", json.load(file))
+
+    def test_a_throttled_drive_is_seen_as_slow(self):
+        done = self.probe(DEMO, "--record", "256K", "--io", "sim:rate=20M", "--json").json()
+        for point in done["points"]:
+            self.assertLess(point["gb_s"], 0.022)
+        self.assertFalse(os.path.exists(self.path("strata")), "what another engine gives is not kept")
+
+    def test_what_cannot_be_read_is_refused(self):
+        self.fails(1, "probe", self.path("nothing"), names=["nothing"])
+        self.fails(1, "probe", self.write("small", b"x" * 100), names=["small", "100"])
+        self.fails(2, "probe", names=["file or a folder"])

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/probe_cache.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+
+#define CACHE_BYTES_MOST ((size_t)64 << 10)
+
+void probe_put_json(const struct probe *p, const char *path, struct json_out *out)
+{
+    json_puts(out, "{");
+    if (path) {
+        json_puts(out, "\"file\": ");
+        json_put_string(out, path, strlen(path));
+        json_puts(out, ", ");
+    }
+    json_putf(out, "\"engine\": \"%s\", \"direct\": %s, \"points\": [", p->engine,
+              p->is_direct ? "true" : "false");
+    for (int i = 0; i < p->points; i++) {
+        const struct probe_point *at = &p->point[i];
+        json_putf(out,
+                  "%s{\"bytes\": %llu, \"depth\": %d, \"parts\": %d, \"gb_s\": ", i ? ", " : "",
+                  (unsigned long long)at->bytes, at->depth, at->parts);
+        json_put_f64(out, at->gb_s);
+        json_puts(out, ", \"p50_us\": ");
+        json_put_f64(out, at->p50_us);
+        json_puts(out, ", \"p99_us\": ");
+        json_put_f64(out, at->p99_us);
+        json_puts(out, "}");
+    }
+    json_puts(out, "]}\n");
+}
+
+/* ---- Reading -------------------------------------------------------------------------------- */
+
+static bool read_whole(const struct json *v, const char *key, int64_t most, int64_t *out)
+{
+    const struct json *n = json_get(v, key);
+    return n && json_i64(n, out) && *out > 0 && *out <= most;
+}
+
+static bool read_real(const struct json *v, const char *key, double *out)
+{
+    const struct json *n = json_get(v, key);
+    return n && json_f64(n, out) && isfinite(*out) && *out > 0;
+}
+
+static bool read_point(const struct json *v, struct probe_point *out)
+{
+    int64_t bytes, depth, parts;
+    if (!read_whole(v, "bytes", INT64_C(1) << 40, &bytes) ||
+        !read_whole(v, "depth", 4096, &depth) || !read_whole(v, "parts", 4096, &parts))
+        return false;
+    out->bytes = (uint64_t)bytes;
+    out->depth = (int)depth;
+    out->parts = (int)parts;
+    return read_real(v, "gb_s", &out->gb_s) && read_real(v, "p50_us", &out->p50_us) &&
+           read_real(v, "p99_us", &out->p99_us);
+}
+
+bool probe_read_json(const char *text, size_t bytes, const char *name, struct probe *out,
+                     struct err *e)
+{
+    *out = (struct probe){0};
+    struct json_doc *d = json_parse(text, bytes, name, e);
+    if (!d)
+        return false;
+    const struct json *root = json_root(d), *points = json_get(root, "points");
+    const struct json *engine = json_get(root, "engine");
+    bool ok =
+        points && points->kind == JSON_ARRAY && points->count > 0 && points->count <= PROBE_POINTS;
+    if (ok && engine && engine->kind == JSON_STRING)
+        snprintf(out->engine, sizeof out->engine, "%s", engine->text);
+    const struct json *direct = json_get(root, "direct");
+    out->is_direct = direct && direct->kind == JSON_TRUE;
+    for (size_t i = 0; ok && i < points->count; i++, out->points++)
+        ok = read_point(&points->items[i], &out->point[i]);
+    json_free(d);
+    return ok || err_set(e, ERR_FORMAT, "%s: not what `strata probe --json` prints", name);
+}
+
+/* ---- The kept file -------------------------------------------------------------------------- */
+
+/* $XDG_CACHE_HOME/strata/probe-DEVICE.json; with `make`, the folders too. */
+static bool kept_path(const char *path, bool make, char *out, size_t room)
+{
+    struct stat st;
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    bool is_own = cache && *cache == '/';
+    if (stat(path, &st) != 0 || (!is_own && (!home || *home != '/')))
+        return false;
+    const char *base = is_own ? cache : home, *below = is_own ? "" : "/.cache";
+    if (make) {
+        snprintf(out, room, "%s%s", base, below);
+        mkdir(out, 0700);
+        snprintf(out, room, "%s%s/strata", base, below);
+        mkdir(out, 0700);
+    }
+    int n = snprintf(out, room, "%s%s/strata/probe-%llx.json", base, below,
+                     (unsigned long long)st.st_dev);
+    return n > 0 && (size_t)n < room;
+}
+
+void probe_keep(const struct probe *p, const char *path)
+{
+    char kept[4096];
+    struct json_out text = {0};
+    struct err ignored;
+    err_clear(&ignored);
+    struct file_writer w;
+    probe_put_json(p, NULL, &text);
+    if (!text.failed && kept_path(path, true, kept, sizeof kept) &&
+        file_write_begin(&w, kept, 0600, &ignored)) {
+        if (file_write(&w, text.text, text.bytes, &ignored))
+            file_write_commit(&w, &ignored);
+        else
+            file_write_abort(&w);
+    }
+    json_out_free(&text);
+}
+
+bool probe_recall(const char *path, struct probe *out)
+{
+    char kept[4096];
+    struct err ignored;
+    err_clear(&ignored);
+    size_t bytes;
+    char *text = kept_path(path, false, kept, sizeof kept)
+                     ? file_read_all(kept, CACHE_BYTES_MOST, &bytes, &ignored)
+                     : NULL;
+    bool ok = text && probe_read_json(text, bytes, kept, out, &ignored);
+    mem_free(text);
+    return ok;
+}

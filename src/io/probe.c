@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "io/probe.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#define RECORD_BYTES ((uint64_t)3 << 19)
+#define POINT_MS 300
+#define READS_LEAST 8   /* a point, however slow the drive */
+#define READS_MOST 8192 /* whose latencies are kept */
+#define FILE_BYTES ((uint64_t)256 << 20)
+#define PIECE_BYTES ((size_t)1 << 20)
+#define ROW_BYTES 4096
+
+/* Depths with whole records, then one record in pieces, then rows. */
+static const struct shape {
+    bool is_row;
+    int depth, parts;
+} shapes[] = {{false, 1, 1},  {false, 2, 1}, {false, 4, 1}, {false, 8, 1}, {false, 16, 1},
+              {false, 32, 1}, {false, 1, 2}, {false, 1, 4}, {false, 1, 8}, {true, 1, 1},
+              {true, 8, 1},   {true, 24, 1}, {true, 64, 1}};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+_Static_assert(SHAPES <= PROBE_POINTS, "every shape has a point");
+
+/* One point while it is measured. A read r of `depth` lies at memory + r * read_bytes. */
+struct measuring {
+    const struct probe_options *o;
+    const char *path;
+    struct io *io;
+    struct io_queue *queue;
+    char *memory;
+    size_t piece_bytes; /* a multiple of the alignment */
+    int depth, parts;
+    uint64_t places; /* that a read may begin at, in units of the alignment */
+    uint64_t random;
+    int64_t began[64]; /* of each read that is under way */
+    int left[64];      /* its pieces */
+    double *latency;   /* [READS_MOST] */
+    uint64_t reads;    /* finished */
+};
+
+static uint64_t draw(uint64_t *state) /* splitmix64 */
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
+static void submit(struct measuring *m, int r)
+{
+    size_t read_bytes = m->piece_bytes * (size_t)m->parts;
+    uint64_t offset = draw(&m->random) % m->places * io_align(m->io);
+    m->began[r] = clock_us();
+    m->left[r] = m->parts;
+    for (int p = 0; p < m->parts; p++)
+        io_submit(m->queue, IO_URGENT, 0, offset + (uint64_t)p * m->piece_bytes, m->piece_bytes,
+                  m->memory + (size_t)r * read_bytes + (size_t)p * m->piece_bytes,
+                  (uint64_t)(r * m->parts + p));
+}
+
+static bool take(struct measuring *m, const struct io_completion *c, bool go_on, struct err *e)
+{
+    if (c->error)
+        return io_explain(m->io, c, e);
+    int r = (int)c->tag / m->parts;
+    if (--m->left[r])
+        return true;
+    m->latency[m->reads++ % READS_MOST] = (double)(clock_us() - m->began[r]);
+    if (go_on)
+        submit(m, r);
+    return true;
+}
+
+static bool is_cancelled(const struct probe_options *o, struct err *e)
+{
+    if (o->cancel && atomic_load(o->cancel))
+        err_set(e, ERR_INTERRUPTED, "interrupted");
+    return e->code != ERR_NONE;
+}
+
+/* Keeps `depth` reads under way for the time; returns the microseconds that all of them took. */
+static int64_t keep_reading(struct measuring *m, struct err *e)
+{
+    int64_t began = clock_us(),
+            end = began + (m->o->point_ms ? m->o->point_ms : POINT_MS) * INT64_C(1000);
+    for (int r = 0; r < m->depth; r++)
+        submit(m, r);
+    while (io_outstanding(m->queue)) {
+        struct io_completion done[64];
+        int n = io_wait(m->queue, done, 64);
+        bool go_on = e->code == ERR_NONE && !is_cancelled(m->o, e) &&
+                     (clock_us() < end || m->reads < READS_LEAST);
+        for (int i = 0; i < n; i++)
+            if (!take(m, &done[i], go_on, e))
+                go_on = false;
+    }
+    return clock_us() - began;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static bool measure(struct measuring *m, struct probe_point *out, struct err *e)
+{
+    int64_t us = keep_reading(m, e);
+    if (e->code != ERR_NONE)
+        return false;
+    size_t n = m->reads < READS_MOST ? (size_t)m->reads : READS_MOST;
+    qsort(m->latency, n, sizeof *m->latency, compare);
+    uint64_t bytes = (uint64_t)m->piece_bytes * (uint64_t)m->parts;
+    *out = (struct probe_point){
+        .bytes = bytes,
+        .depth = m->depth,
+        .parts = m->parts,
+        .gb_s = us > 0 ? (double)(bytes * m->reads) * 1e-3 / (double)us : 0,
+        .p50_us = m->latency[n / 2],
+        .p99_us = m->latency[n * 99 / 100],
+    };
+    return true;
+}
+
+/* Everything of one point: an engine of its depth, memory, a queue. */
+static bool probe_point(const char *path, const struct probe_options *o, const struct shape *s,
+                        struct probe *out, double *latency, struct err *e)
+{
+    struct io_options io_options = {
+        .engine = o->engine, .depth = s->depth * s->parts, .ahead_kept = 1};
+    struct measuring m = {.o = o,
+                          .path = path,
+                          .depth = s->depth,
+                          .parts = s->parts,
+                          .latency = latency,
+                          .random = (uint64_t)out->points + 1};
+    m.io = io_create(&path, 1, &io_options, e);
+    if (!m.io)
+        return false;
+    size_t align = io_align(m.io);
+    uint64_t record = s->is_row ? ROW_BYTES : o->record_bytes ? o->record_bytes : RECORD_BYTES;
+    m.piece_bytes = mem_round_up((size_t)record / (size_t)s->parts, align);
+    size_t read_bytes = m.piece_bytes * (size_t)s->parts, room = read_bytes * (size_t)s->depth;
+    uint64_t size = io_file_bytes(m.io, 0);
+    bool ok = size >= read_bytes;
+    if (ok) {
+        m.places = (size - read_bytes) / align + 1;
+        m.memory = mem_map(room, "reads", e);
+        m.queue = m.memory ? io_queue_create(m.io, s->depth * s->parts, e) : NULL;
+        ok = m.queue && measure(&m, &out->point[out->points], e);
+    } else {
+        err_set(e, ERR_USAGE, "%s: has %llu bytes, a read of one record needs %zu", path,
+                (unsigned long long)size, read_bytes);
+    }
+    snprintf(out->engine, sizeof out->engine, "%s", io_engine_name(m.io));
+    out->is_direct = io_is_direct(m.io, 0);
+    if (m.queue)
+        io_queue_close(m.queue);
+    io_close(m.io);
+    mem_unmap(m.memory, room);
+    return ok;
+}
+
+bool probe_file(const char *path, const struct probe_options *o, struct probe *out, struct err *e)
+{
+    *out = (struct probe){0};
+    double *latency = mem_alloc_array(READS_MOST, sizeof *latency, "latencies", e);
+    bool ok = latency != NULL;
+    for (; ok && out->points < SHAPES; out->points += ok) {
+        if (o->progress)
+            o->progress(o->ctx, out->points, SHAPES);
+        ok = probe_point(path, o, &shapes[out->points], out, latency, e);
+    }
+    mem_free(latency);
+    return ok;
+}
+
+/* Bytes that no drive makes smaller. */
+static bool fill_file(int fd, const char *path, const struct probe_options *o, struct err *e)
+{
+    uint8_t *piece = mem_alloc(PIECE_BYTES, "data to write", e);
+    uint64_t random = 1;
+    bool ok = piece != NULL;
+    for (uint64_t done = 0; ok && done < FILE_BYTES; done += PIECE_BYTES) {
+        for (size_t i = 0; i < PIECE_BYTES; i += 8) {
+            uint64_t v = draw(&random);
+            memcpy(piece + i, &v, 8);
+        }
+        ok = !is_cancelled(o, e);
+        if (ok && write(fd, piece, PIECE_BYTES) != (ssize_t)PIECE_BYTES)
+            ok = err_set(e, ERR_IO, "%s: a file of 256 MiB cannot be written: %s", path,
+                         strerror(errno));
+    }
+    if (ok && fsync(fd) != 0)
+        ok = err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    mem_free(piece);
+    return ok;
+}
+
+bool probe_folder(const char *folder, const struct probe_options *o, struct probe *out,
+                  struct err *e)
+{
+    size_t room = strlen(folder) + 32;
+    char *path = mem_alloc(room, "a path", e);
+    if (!path)
+        return false;
+    snprintf(path, room, "%s/.strata-probe-XXXXXX", folder);
+    int fd = mkostemp(path, O_CLOEXEC);
+    bool ok = fd >= 0 ||
+              err_set(e, ERR_IO, "%s: a file cannot be made here: %s", folder, strerror(errno));
+    ok = ok && fill_file(fd, path, o, e) && probe_file(path, o, out, e);
+    if (fd >= 0) {
+        close(fd);
+        unlink(path);
+    }
+    mem_free(path);
+    return ok;
+}
+
+double probe_gb_s(const struct probe *p)
+{
+    double best = 0;
+    for (int i = 0; i < p->points; i++)
+        if (p->point[i].bytes > ROW_BYTES && p->point[i].gb_s > best)
+            best = p->point[i].gb_s;
+    return best;
+}
+
+double probe_latency_us(const struct probe *p, int *parts)
+{
+    double best = 0;
+    *parts = 1;
+    for (int i = 0; i < p->points; i++) {
+        const struct probe_point *at = &p->point[i];
+        /* Pieces must be worth it: one more command is a cost that this figure does not show. */
+        double worth = best * (at->parts > *parts ? 0.9 : 1);
+        if (at->bytes > ROW_BYTES && at->depth == 1 && (!best || at->p50_us < worth)) {
+            best = at->p50_us;
+            *parts = at->parts;
+        }
+    }
+    return best;
+}
