@@ -67,21 +67,31 @@ class EqualBytes(Case):
                      DEMO)
 
     def test_tiny_models_every_way(self):
-        for name in ("q4e_plain", "q4e_sparse", "q4e_ngram", "q4e_odd", "q4e_fused"):
+        self.compare_tiny_models(WAYS, "q4e_plain", "q4e_sparse", "q4e_ngram", "q4e_odd", "q4e_fused")
+
+    def test_other_architectures_every_way(self):
+        # Half of their few experts is less than a window may need.
+        self.compare_tiny_models([way for way in WAYS if "50%" not in way],
+                                 "q3m_yarn", "q3m_mix", "q3n_legacy", "q3n_q8", "q35_fused", "q35_q4km")
+
+    def compare_tiny_models(self, ways, *names):
+        for name in names:
             model, ids_file, _ = self.tiny(name, "long")
-            self.compare(ids_file, WAYS, model)
+            self.compare(ids_file, ways, model)
             self.compare(ids_file, WAYS[:2] + [["--window", "3"], ["--cut", "20"]], model, "--kv", "f32")
             self.compare(ids_file, WAYS[:2] + [["--window", "3"], ["--cut", "20"]], model, "--exact-activations")
 
     def test_state_cut_at_every_position(self):
-        for name in ("q4e_odd", "q4e_fused"):
-            model, ids_file, tokens = self.tiny(name, "eos")
+        for name, prompt in (("q4e_odd", "eos"), ("q4e_fused", "eos"), ("q3m_plain", "short"), ("q3n_legacy", "short"),
+                             ("q35_plain", "short")):
+            model, ids_file, tokens = self.tiny(name, prompt)
             self.compare(ids_file, [[]] + [["--cut", str(at)] for at in range(1, len(tokens))], model)
 
     def kernels_equal_the_c_kernels(self, isa):
         if not has_isa(isa):
             self.skipTest("this machine has no " + isa)
-        files = [(DEMO, self.demo_ids(48))] + [self.tiny(name, "text")[:2] for name in ("q4e_plain", "q4e_odd", "q4e_ngram")]
+        files = [(DEMO, self.demo_ids(48))] + [self.tiny(name, "text")[:2] for name in (
+            "q4e_plain", "q4e_odd", "q4e_ngram", "q3m_mix", "q3n_q8", "q35_q4km")]
         for model, ids_file in files:
             reference = self.logits(ids_file, "--isa", "c", model=model)
             for window in ([], ["--window", "1"]):
