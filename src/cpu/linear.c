@@ -16,6 +16,10 @@
  * decoding. Measured in the L2 cache: Q8_0 37 G products a second against 29 of a tile of 64 rows,
  * Q4_K 30 against 52. */
 #define DIRECT_ROWS_256 2
+/* Activation rows from which on products are made by tiles, and bytes of weight records that one
+ * worker holds, of the L2 cache. */
+#define TILE_ROWS_LEAST 6
+#define TILE_W_BYTES (320 * 1024)
 /* Weight rows of a chunk: enough to make the cost of handing one out small. */
 #define CHUNK_ROWS_LEAST 16
 #define CHUNK_ROWS_MOST 64
@@ -26,8 +30,10 @@
 
 struct cpu_row_scratch {
     struct quant_row row[GROUP_ROWS];
-    float *decoded; /* [max_n], exact activations */
-    int rows;       /* of row[] that have memory */
+    float *decoded;   /* [max_n], exact activations */
+    int rows;         /* of row[] that have memory */
+    uint8_t *records; /* of weight rows, for tiles */
+    struct cpu_tile_acts packed;
 };
 
 static size_t aligned(size_t bytes)
@@ -89,9 +95,53 @@ static uint8_t *row_place(struct quant_row *row, uint8_t *p, int n)
     return p + aligned(values / 16 * sizeof(float));
 }
 
+struct cpu_tile_layout cpu_tile_layout(int n)
+{
+    struct cpu_tile_layout l = {.n = n};
+    size_t values = padded(n);
+    l.scale = values;
+    l.start = l.scale + values / 16 * sizeof(int32_t);
+    l.d = l.start + values / 32 * sizeof(int32_t);
+    l.dmin = l.d + values / 32 * sizeof(float);
+    l.m = l.dmin + values / 256 * sizeof(float);
+    l.bytes = aligned(l.m + values / 16 * sizeof(int16_t));
+    return l;
+}
+
+size_t cpu_tile_acts_bytes(int n)
+{
+    size_t values = CPU_TILE_ROWS * padded(n);
+    return values + values / 32 * sizeof(float) + (values / 16 + values / 32) * sizeof(int16_t);
+}
+
+void cpu_tile_acts_place(struct cpu_tile_acts *a, void *memory, int n)
+{
+    size_t values = CPU_TILE_ROWS * padded(n);
+    a->q = memory;
+    a->d = (float *)(a->q + values);
+    a->bsum16 = (int16_t *)(a->d + values / 32);
+    a->bsum32 = a->bsum16 + values / 16;
+}
+
+/* Weight rows of a tile's group, a multiple of CPU_TILE_W_ROWS. */
+static int tile_group(int n)
+{
+    size_t rows = TILE_W_BYTES / cpu_tile_layout(n).bytes / CPU_TILE_W_ROWS * CPU_TILE_W_ROWS;
+    return rows < CPU_TILE_W_ROWS   ? CPU_TILE_W_ROWS
+           : rows > CHUNK_ROWS_MOST ? CHUNK_ROWS_MOST
+                                    : (int)rows;
+}
+
+static size_t records_bytes(int max_n)
+{
+    size_t rows = CPU_TILE_W_ROWS * cpu_tile_layout(max_n).bytes;
+    return rows < TILE_W_BYTES ? TILE_W_BYTES : rows;
+}
+
 static size_t worker_bytes(int max_n)
 {
-    return (size_t)group_rows(max_n) * row_bytes(max_n) + aligned(padded(max_n) * sizeof(float));
+    return (size_t)group_rows(max_n) * row_bytes(max_n) + aligned(padded(max_n) * sizeof(float)) +
+           records_bytes(max_n) + cpu_tile_acts_bytes(max_n);
 }
 
 size_t cpu_linear_scratch_bytes(int max_rows, int max_n, int threads)
@@ -125,6 +175,10 @@ bool cpu_linear_ctx_init(struct cpu_linear_ctx *ctx, struct pool *pool,
             p = row_place(&s->row[r], p, max_n);
         s->decoded = (float *)p;
         p += aligned(padded(max_n) * sizeof(float));
+        s->records = p;
+        p += records_bytes(max_n);
+        cpu_tile_acts_place(&s->packed, p, max_n);
+        p += cpu_tile_acts_bytes(max_n);
     }
     return true;
 }
@@ -208,6 +262,33 @@ static void direct_rows(cpu_direct_fn *direct, const struct cpu_weight *w, int r
     }
 }
 
+/* Tiles: weight rows are taken apart once for all activation rows, which are packed once for a
+ * group of weight rows. */
+static void tile_rows(const struct cpu_linear_ctx *ctx, int worker, const struct cpu_weight *w,
+                      int r0, int r1, const struct quant_act *x, int t0, int rows, float *y,
+                      size_t y_stride)
+{
+    const struct cpu_tile *tile = &ctx->table->tile[w->type];
+    struct cpu_row_scratch *s = &ctx->scratch[worker];
+    struct cpu_tile_layout l = cpu_tile_layout(w->n_in);
+    size_t bytes = tensor_row_bytes(w->type, (uint64_t)w->n_in);
+    int group = tile_group(w->n_in);
+    for (int g = r0; g < r1; g += group) {
+        int n = smaller(group, r1 - g);
+        for (int r = 0; r < n; r++)
+            tile->unpack((const uint8_t *)w->data + (size_t)(g + r) * bytes, &l,
+                         s->records + (size_t)r * l.bytes);
+        for (int t = 0; t < rows; t += CPU_TILE_ROWS) {
+            int lanes = smaller(CPU_TILE_ROWS, rows - t);
+            ctx->table->tile_pack(x, t0 + t, lanes, &s->packed);
+            for (int r = 0; r < n; r += CPU_TILE_W_ROWS)
+                tile->multiply(s->records + (size_t)r * l.bytes, smaller(CPU_TILE_W_ROWS, n - r),
+                               &l, &s->packed, lanes, y + (size_t)t * y_stride + (g - r0 + r),
+                               y_stride);
+        }
+    }
+}
+
 static void int_rows(const struct cpu_linear_ctx *ctx, int worker, const struct cpu_weight *w,
                      int r0, int r1, const struct quant_act *x, int t0, int rows, float *y,
                      size_t y_stride)
@@ -216,6 +297,10 @@ static void int_rows(const struct cpu_linear_ctx *ctx, int worker, const struct 
     quant_unpack_fn *unpack = ctx->table->unpack[w->type];
     cpu_dot_int_fn *dot = dot_int(ctx->table, w->type);
     struct cpu_row_scratch *s = &ctx->scratch[worker];
+    if (rows >= TILE_ROWS_LEAST && ctx->table->tile[w->type].unpack) {
+        tile_rows(ctx, worker, w, r0, r1, x, t0, rows, y, y_stride);
+        return;
+    }
     cpu_direct_fn *direct = ctx->table->direct[w->type];
     if (direct && w->n_in <= CPU_DIRECT_MOST_N && (x->block == 32 || rows <= DIRECT_ROWS_256)) {
         direct_rows(direct, w, r0, r1, x, t0, rows, y, y_stride);

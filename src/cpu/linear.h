@@ -42,10 +42,17 @@ struct cpu_linear_ctx {
     struct pool *pool;
     const struct cpu_matmul *table;
     int max_rows, max_n, threads;
-    struct cpu_acts acts;              /* rounded forms of cpu_linear's x, [max_rows][max_n] */
-    struct cpu_row_scratch *scratch;   /* [threads] unpacked weight rows */
+    struct cpu_acts acts;            /* rounded forms of cpu_linear's x, [max_rows][max_n] */
+    struct cpu_row_scratch *scratch; /* [threads] unpacked weight rows */
     void *memory;
 };
+
+/* Where the parts of a record of a row of n values lie, and bytes of CPU_TILE_ROWS packed
+ * activation rows (matmul.h). */
+struct cpu_tile_layout cpu_tile_layout(int n);
+size_t cpu_tile_acts_bytes(int n);
+/* memory: 64-byte aligned, of cpu_tile_acts_bytes(n); owned by the caller. */
+void cpu_tile_acts_place(struct cpu_tile_acts *a, void *memory, int n);
 
 /* Bytes that cpu_linear_ctx_init allocates. The sizes must be sane (checked by the plan). */
 size_t cpu_linear_scratch_bytes(int max_rows, int max_n, int threads);

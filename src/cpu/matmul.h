@@ -20,11 +20,50 @@ typedef void cpu_dot_float_fn(const void *w, const float *x, size_t x_stride, in
 typedef void cpu_dot_int_fn(const struct quant_row *w, const struct quant_act *x, int t0, int rows,
                             float *y, size_t y_stride);
 
-/* Decoding: y[r] for w_rows weight rows, one after the other in the file's bytes, and activation row
- * t, with the bits of unpacking each row and cpu_dot_int_fn, but without writing the integers to
- * memory. x->n is at most CPU_DIRECT_MOST_N. */
+/* Decoding: y[r] for w_rows weight rows, one after the other in the file's bytes, and activation
+ * row t, with the bits of unpacking each row and cpu_dot_int_fn, but without writing the integers
+ * to memory. x->n is at most CPU_DIRECT_MOST_N. */
 #define CPU_DIRECT_MOST_N 16384
 typedef void cpu_direct_fn(const void *w, int w_rows, const struct quant_act *x, int t, float *y);
+
+/* Prefill: products of up to CPU_TILE_W_ROWS weight rows and CPU_TILE_ROWS activation rows, whose
+ * lanes are activation rows. A weight row is a record of bytes: its codes as signed bytes, then
+ * these parts, each at an offset that n alone gives (cpu_tile_layout). */
+#define CPU_TILE_ROWS 16
+#define CPU_TILE_W_ROWS 8
+
+struct cpu_tile_layout {
+    int n;
+    size_t scale; /* int32, one for each 16 or 32 codes; types with sub-block scales */
+    size_t start; /* int32 [n / act block], -128 * sum of scale * code: activations are q + 128 */
+    size_t d;     /* float [n / act block] */
+    size_t dmin;  /* float [n / 256], types with minimums */
+    size_t m;     /* int16, one for each 16 or 32 codes; types with minimums */
+    size_t bytes; /* of the record, a multiple of 64 */
+};
+
+/* CPU_TILE_ROWS activation rows side by side. */
+struct cpu_tile_acts {
+    uint8_t *q;      /* [n / 4][row][4] codes plus 128 */
+    float *d;        /* [n / block][row] */
+    int16_t *bsum16; /* [n / 32][row][2] sums of 16 codes; blocks of 256 only */
+    int16_t *bsum32; /* [n / 64][row][2] sums of 32 codes; blocks of 256 only */
+};
+
+/* One weight row from the file's bytes to its record. */
+typedef void cpu_tile_unpack_fn(const uint8_t *row, const struct cpu_tile_layout *l, uint8_t *out);
+/* y[t * y_stride + r] for the records r < w_rows at w and rows t < rows of x, with the bits of
+ * cpu_dot_int_fn. */
+typedef void cpu_tile_fn(const uint8_t *w, int w_rows, const struct cpu_tile_layout *l,
+                         const struct cpu_tile_acts *x, int rows, float *y, size_t y_stride);
+/* Rows t0..t0+rows-1 of x to a tile; lanes without a row repeat the last. */
+typedef void cpu_tile_pack_fn(const struct quant_act *x, int t0, int rows,
+                              struct cpu_tile_acts *out);
+
+struct cpu_tile {
+    cpu_tile_unpack_fn *unpack; /* NULL: the type has no tile form */
+    cpu_tile_fn *multiply;
+};
 
 /* Rounding of one activation row; as quant_round_row. */
 typedef bool cpu_round_fn(const float *x, int n, struct quant_act *a, int row);
@@ -34,6 +73,8 @@ struct cpu_matmul {
                                                   row of another type and takes TYPE_F32 */
     quant_unpack_fn *unpack[TENSOR_TYPES];     /* QUANT_INT32 and QUANT_INT256 types */
     cpu_direct_fn *direct[TENSOR_TYPES];       /* NULL: the type has no such kernel */
+    struct cpu_tile tile[TENSOR_TYPES];
+    cpu_tile_pack_fn *tile_pack; /* where any type has a tile form */
     cpu_dot_int_fn *dot_int32, *dot_int32_min, *dot_int32_d16;
     cpu_dot_int_fn *dot_int256, *dot_int256_min;
     cpu_round_fn *round;

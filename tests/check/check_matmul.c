@@ -13,8 +13,9 @@
 #define UNWRITTEN 0x7fc0a5a5u /* a NaN that no kernel makes */
 
 /* The tables are walked entry by entry; this fails to build when the struct gets an entry that
- * the functions below do not know: three arrays by type, five integer dots and the rounding. */
-_Static_assert(sizeof(struct cpu_matmul) == (3 * TENSOR_TYPES + 6) * sizeof(void (*)(void)),
+ * the functions below do not know: three arrays by type and one of two functions, five integer
+ * dots, the packing of tiles and the rounding. */
+_Static_assert(sizeof(struct cpu_matmul) == (5 * TENSOR_TYPES + 7) * sizeof(void (*)(void)),
                "a kernel of struct cpu_matmul is not checked");
 
 static struct cpu_matmul c_table, table;
@@ -284,12 +285,101 @@ static void check_direct(struct check *c, uint32_t type, const char *isa)
         int n = lengths[i] * info->block_values;
         struct act_memory acts = act_new(MOST_ROWS, n, cpu_act_block(type));
         for (int t = 0; t < MOST_ROWS; t++) {
-            check_fill(c, x, (size_t)n, t % 4 ? CHECK_ORDINARY : (enum check_values)(t / 4 % CHECK_VALUES));
+            check_fill(c, x, (size_t)n,
+                       t % 4 ? CHECK_ORDINARY : (enum check_values)(t / 4 % CHECK_VALUES));
             quant_round_row(x, n, &acts.act, t);
         }
         for (enum fill fill = 0; fill < FILLS; fill++) {
             for (int w_rows = 1; w_rows <= 8; w_rows++)
                 check_direct_rows(c, type, isa, n, w_rows, fill, &acts.act);
+        }
+        check_buffer_free(&acts.memory);
+    }
+    free(x);
+}
+
+/* --- tiles --- */
+
+struct tile_memory {
+    struct check_buffer records, packed;
+    struct cpu_tile_layout layout;
+    struct cpu_tile_acts acts;
+};
+
+static struct tile_memory tile_new(int n)
+{
+    struct tile_memory m = {.layout = cpu_tile_layout(n)};
+    m.records = check_buffer_new(CPU_TILE_W_ROWS * m.layout.bytes, 0);
+    m.packed = check_buffer_new(cpu_tile_acts_bytes(n), 0);
+    cpu_tile_acts_place(&m.acts, m.packed.data, n);
+    return m;
+}
+
+static void tile_free(struct tile_memory *m)
+{
+    check_buffer_free(&m->records);
+    check_buffer_free(&m->packed);
+}
+
+/* Weight rows that end where memory ends times activation rows. */
+static void check_tile_rows(struct check *c, uint32_t type, const char *isa, int n, int w_rows,
+                            int rows, enum fill fill, const struct quant_act *acts)
+{
+    size_t bytes = tensor_row_bytes(type, (uint64_t)n);
+    uint8_t *w = check_edge(0, bytes * (size_t)w_rows);
+    struct row_memory row = row_new(n);
+    struct tile_memory tile = tile_new(n);
+    int t0 = (int)check_below(c, (uint32_t)(MOST_ROWS - rows + 1)), y_stride = w_rows + rows % 3;
+    struct check_buffer y = check_buffer_new((size_t)(rows * y_stride) * 4, 4);
+    fill_blocks(c, type, w, n * w_rows, fill);
+    table.tile_pack(acts, t0, rows, &tile.acts);
+    for (int r = 0; r < w_rows; r++)
+        table.tile[type].unpack(w + (size_t)r * bytes, &tile.layout,
+                                tile.records.data + (size_t)r * tile.layout.bytes);
+    float *got = (float *)y.data;
+    for (int i = 0; i < rows * y_stride; i++)
+        ((uint32_t *)y.data)[i] = UNWRITTEN;
+    table.tile[type].multiply(tile.records.data, w_rows, &tile.layout, &tile.acts, rows, got,
+                              (size_t)y_stride);
+    bool ok = check_buffer_intact(&y) && check_buffer_intact(&tile.records) &&
+              check_buffer_intact(&tile.packed);
+    for (int r = 0; r < y_stride; r++) {
+        float column[CPU_TILE_ROWS];
+        if (r < w_rows) {
+            c_table.unpack[type](w + (size_t)r * bytes, n, &row.row);
+            dot_of(&c_table, type)(&row.row, acts, t0, rows, column, 1);
+        }
+        for (int t = 0; t < rows; t++) {
+            uint32_t bits;
+            memcpy(&bits, &got[t * y_stride + r], 4);
+            ok = ok && (r < w_rows ? check_same(&column[t], &got[t * y_stride + r], 1)
+                                   : bits == UNWRITTEN);
+        }
+    }
+    check_ok(c, ok, "%s tile %s, n %d, %d x %d rows from %d, fill %d", isa,
+             tensor_type_info(type)->name, n, w_rows, rows, t0, fill);
+    row_free(&row);
+    tile_free(&tile);
+    check_buffer_free(&y);
+}
+
+static void check_tile(struct check *c, uint32_t type, const char *isa)
+{
+    const struct tensor_type_info *info = tensor_type_info(type);
+    float *x = malloc(MOST_N * sizeof *x);
+    for (int i = 0; lengths[i] && lengths[i] * info->block_values <= MOST_N; i++) {
+        int n = lengths[i] * info->block_values;
+        struct act_memory acts = act_new(MOST_ROWS, n, cpu_act_block(type));
+        for (int t = 0; t < MOST_ROWS; t++) {
+            check_fill(c, x, (size_t)n,
+                       t % 4 ? CHECK_ORDINARY : (enum check_values)(t / 4 % CHECK_VALUES));
+            quant_round_row(x, n, &acts.act, t);
+        }
+        /* Every number of weight rows and of activation rows, and both full. */
+        for (enum fill fill = 0; fill < FILLS; fill++) {
+            for (int rows = 1; rows <= CPU_TILE_ROWS; rows++)
+                check_tile_rows(c, type, isa, n, 1 + rows % CPU_TILE_W_ROWS, rows, fill, &acts.act);
+            check_tile_rows(c, type, isa, n, CPU_TILE_W_ROWS, CPU_TILE_ROWS, fill, &acts.act);
         }
         check_buffer_free(&acts.memory);
     }
@@ -335,6 +425,8 @@ static void run(struct check *c, enum cpu_isa isa)
             check_dot_int(c, type, name);
             if (table.direct[type])
                 check_direct(c, type, name);
+            if (table.tile[type].unpack)
+                check_tile(c, type, name);
         } else if (form == QUANT_FLOAT) {
             for (int i = 0; float_lengths[i]; i++) {
                 for (enum fill fill = 0; fill < FILLS; fill++)

@@ -184,11 +184,16 @@ static inline __m512i shift_threes(__m512i words)
     return _mm512_srlv_epi16(words, _mm512_set1_epi64(0x0009000600030000));
 }
 
+static inline void iq1_s_numbers(const uint8_t *b, __m512i numbers[2])
+{
+    __m512i high = shift_threes(each_four_times(_mm512_castsi128_si512(i_load16(b + 34))));
+    row_numbers(b + 2, _mm512_slli_epi16(high, 8), 0x700, numbers);
+}
+
 static inline void iq1_s_rows(const uint8_t *b, __m512i rows[2])
 {
-    __m512i high = shift_threes(each_four_times(_mm512_castsi128_si512(i_load16(b + 34)))),
-            numbers[2];
-    row_numbers(b + 2, _mm512_slli_epi16(high, 8), 0x700, numbers);
+    __m512i numbers[2];
+    iq1_s_numbers(b, numbers);
     gather_iq1_rows(numbers, rows);
 }
 

@@ -27,5 +27,9 @@ void cpu_set_unpack_small_avx512(struct cpu_matmul *m);
 void cpu_set_unpack_k_avx512(struct cpu_matmul *m);
 void cpu_set_unpack_i_avx512(struct cpu_matmul *m);
 void cpu_set_direct_small_avx512_vnni(struct cpu_matmul *m);
+void cpu_set_tile_avx512_vnni(struct cpu_matmul *m); /* the pack */
+void cpu_set_tile_small_avx512_vnni(struct cpu_matmul *m);
+void cpu_set_tile_k_avx512_vnni(struct cpu_matmul *m);
+void cpu_set_tile_i_avx512_vnni(struct cpu_matmul *m);
 
 #endif

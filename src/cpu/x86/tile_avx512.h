@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Weight rows as records of bytes for prefill tiles (matmul.h), with AVX-512 VNNI: the parts of a
+ * record, and the corrections that its codes give. */
+#ifndef STRATA_CPU_X86_TILE_AVX512_H
+#define STRATA_CPU_X86_TILE_AVX512_H
+
+#include "cpu/x86/dot_int.h"
+#include "cpu/x86/scales.h"
+
+/* Kernels of the forms that rows have: tile_avx512.c. */
+extern cpu_tile_fn cpu_tile32;            /* blocks of 32 */
+extern cpu_tile_fn cpu_tile256_min16;     /* 256, scales are in the codes, a minimum for each 16 */
+extern cpu_tile_fn cpu_tile256_s16;       /* a scale for each 16 */
+extern cpu_tile_fn cpu_tile256_s32;       /* a scale for each 32 */
+extern cpu_tile_fn cpu_tile256_s32_min32; /* and a minimum for each 32 */
+
+INLINE int32_t *tile_scale(uint8_t *record, const struct cpu_tile_layout *l)
+{
+    return (int32_t *)(record + l->scale);
+}
+
+INLINE int32_t *tile_start(uint8_t *record, const struct cpu_tile_layout *l)
+{
+    return (int32_t *)(record + l->start);
+}
+
+INLINE float *tile_d(uint8_t *record, const struct cpu_tile_layout *l)
+{
+    return (float *)(record + l->d);
+}
+
+INLINE float *tile_dmin(uint8_t *record, const struct cpu_tile_layout *l)
+{
+    return (float *)(record + l->dmin);
+}
+
+INLINE int16_t *tile_m(uint8_t *record, const struct cpu_tile_layout *l)
+{
+    return (int16_t *)(record + l->m);
+}
+
+/* The correction of a block of 256 codes. scale[j]: lane i is the scale of codes 64 j + 4 i to
+ * 64 j + 4 i + 3. */
+INLINE int32_t tile_start256(const __m512i codes[4], const __m512i scale[4])
+{
+    const __m512i ones = _mm512_set1_epi8(1);
+    __m512i sum = _mm512_setzero_si512();
+    for (int j = 0; j < 4; j++) {
+        __m512i fours = _mm512_dpbusd_epi32(_mm512_setzero_si512(), ones, codes[j]);
+        sum = _mm512_add_epi32(sum, _mm512_mullo_epi32(fours, scale[j]));
+    }
+    return -128 * _mm512_reduce_add_epi32(sum);
+}
+
+/* Writes a block of 256 codes with 16 scales, dwords, and its correction. */
+INLINE void tile_put_s16(uint8_t *out, const struct cpu_tile_layout *l, int k,
+                         const __m512i codes[4], __m512i scales)
+{
+    const __m512i fours = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    __m512i scale[4];
+    for (int j = 0; j < 4; j++) {
+        _mm512_storeu_si512(out + 256 * k + 64 * j, codes[j]);
+        __m512i index = _mm512_add_epi32(fours, _mm512_set1_epi32(4 * j));
+        scale[j] = _mm512_permutexvar_epi32(index, scales);
+    }
+    _mm512_storeu_si512(tile_scale(out, l) + 16 * k, scales);
+    tile_start(out, l)[k] = tile_start256(codes, scale);
+}
+
+/* The same with eight scales. */
+INLINE void tile_put_s32(uint8_t *out, const struct cpu_tile_layout *l, int k,
+                         const __m512i codes[4], __m256i scales)
+{
+    const __m512i eights = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    __m512i scale[4];
+    for (int j = 0; j < 4; j++) {
+        _mm512_storeu_si512(out + 256 * k + 64 * j, codes[j]);
+        __m512i index = _mm512_add_epi32(eights, _mm512_set1_epi32(2 * j));
+        scale[j] = _mm512_permutexvar_epi32(index, _mm512_castsi256_si512(scales));
+    }
+    _mm256_storeu_si256((__m256i *)(tile_scale(out, l) + 8 * k), scales);
+    tile_start(out, l)[k] = tile_start256(codes, scale);
+}
+
+/* x in the lower half, y in the upper. */
+INLINE __m512i tile_halves(__m256i x, __m256i y)
+{
+    return _mm512_inserti64x4(_mm512_castsi256_si512(x), y, 1);
+}
+
+#endif
