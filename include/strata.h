@@ -87,7 +87,7 @@ struct strata_options {
     int io_split;            /* pieces that a read is cut into that somebody waits for; 0: 1 */
     const char *const *replicas; /* copies of the model on other drives, their first parts; the array */
     int n_replicas;              /* must stay until the model is planned or loaded */
-    const char *policy;      /* who leaves the arena: "lru", "lfu", "layer"; NULL: lru */
+    const char *policy;      /* who leaves the arena: "lru", "lfu", "layer"; NULL: layer */
     const char *read_ahead;  /* "auto", how many ranks of a guess are read, "off"; NULL: auto */
     const char *moce;        /* cache-aware routing: a strength, or "auto:X", X the displaced mass in
                                 the mean; NULL or "0": exact */

@@ -215,7 +215,7 @@ const struct option_line option_lines[OPTIONS] = {
     {OPTION_READ_AHEAD, MACHINE, OPTION_TEXT, 0, "read-ahead", "auto|K|off", PLANNED,
      .help = "experts that are read before they are chosen"},
     {OPTION_POLICY, MACHINE, OPTION_CHOICE, 0, "policy", "NAME", PLANNED,
-     .help = "who leaves the arena: lru, lfu, layer (lru)",
+     .help = "who leaves the arena: lru, lfu, layer (layer)",
      .is_rare = true, .words = "lru|lfu|layer"},
     {OPTION_MOCE, MACHINE, OPTION_TEXT, 0, "moce", "X|auto:X", PLANNED,
      .help = "prefer experts that are in memory (0: exact)"},
