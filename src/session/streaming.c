@@ -59,7 +59,7 @@ bool streaming_config(const struct strata_model *m, struct stream_config *c, str
 {
     const struct strata_options *o = &m->options;
     struct stream_moce moce;
-    c->policy = POLICY_LAYER; /* best on all routing traces that were recorded */
+    c->policy = POLICY_LAYER; /* never worse than LRU on the recorded routing traces */
     c->split = o->io_split;
     c->lock = true;
     c->gives_back = true;

@@ -137,9 +137,9 @@ static void lru_hits_are_those_of_the_table(void **state)
     mem_free(t.data);
 }
 
-/* What the default of a run rests on: LAYER is never worse than LRU, and LFU is nowhere better by more
- * than one in a hundred, but much worse in a small arena. */
-static void the_layer_policy_does_best_on_every_trace(void **state)
+/* What the default of a run rests on: LAYER is never worse than LRU. LFU is better than both for some
+ * texts in a large arena, and far worse in a small one. */
+static void the_layer_policy_is_never_worse_than_lru(void **state)
 {
     static const char *const names[] = {"gen-1", "gen-2", "gen-3"};
     for (int n = 0; n < 3; n++) {
@@ -151,7 +151,7 @@ static void the_layer_policy_does_best_on_every_trace(void **state)
                                                      .policy = (enum policy_kind)kind});
             print_message("%s, %d slots: lru %.3f, lfu %.3f, layer %.3f\n", names[n], slots, rate[0],
                           rate[1], rate[2]);
-            assert_true(rate[2] >= rate[0] && rate[2] >= rate[1] - 0.01);
+            assert_true(rate[2] >= rate[0] && (slots > 58 || rate[2] > rate[1] + 0.05));
         }
         mem_free(t.data);
     }
@@ -215,7 +215,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lru_hits_are_those_of_the_table),
-        cmocka_unit_test(the_layer_policy_does_best_on_every_trace),
+        cmocka_unit_test(the_layer_policy_is_never_worse_than_lru),
         cmocka_unit_test(guesses_are_worth_what_the_table_says_and_change_no_hit),
         cmocka_unit_test(ways_to_guess_can_be_compared),
     };
