@@ -169,10 +169,12 @@ static bool plan_band(struct strata_model *m, const struct stream_config *c, int
         .stream = model_info(m->network)->expert_bytes ? c : NULL,
         .io_align = io_align(m->io),
         .memory = m->options.memory_bytes,
-        .system = plan_system_bytes(""),
     };
     if (m->arena && !plan_parse_arena(m->arena, &in.arena, e))
         return false;
+    /* What a user asked for may take the reserve too. */
+    bool is_open = in.arena.kind == PLAN_ARENA_AUTO || in.arena.kind == PLAN_ARENA_MAX;
+    in.system = is_open ? plan_system_bytes("") : plan_system_available("");
     return plan_compute(&in, out, e);
 }
 

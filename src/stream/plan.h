@@ -41,7 +41,7 @@ struct plan_input {
 
     struct plan_arena arena;
     uint64_t memory; /* --memory, 0 when it was not given */
-    uint64_t system; /* plan_system_bytes() */
+    uint64_t system; /* plan_system_bytes(); for an arena of a given size plan_system_available() */
 };
 
 enum plan_point_kind { PLAN_FLOOR, PLAN_CYCLE, PLAN_CHOSEN, PLAN_CEILING, PLAN_POINTS };
@@ -78,8 +78,10 @@ void plan_write_json(const struct plan *p, struct json_out *out);
 /* ---- the system ---- */
 
 /* Bytes that a process started now could use without swapping: memory available, container limits
- * respected (cgroup versions 1 and 2), minus a reserve of an eighth, at most 1 GiB. `root` is put in
- * front of /proc and /sys ("" but for tests). 0 when the system does not say. */
+ * respected (cgroup versions 1 and 2). `root` is put in front of /proc and /sys ("" but for tests).
+ * 0 when the system does not say. */
+uint64_t plan_system_available(const char *root);
+/* The same minus a reserve of an eighth, at most 1 GiB: what a plan takes on its own account. */
 uint64_t plan_system_bytes(const char *root);
 
 #endif

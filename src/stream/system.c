@@ -99,7 +99,7 @@ static uint64_t containers_leave(const char *root)
     return least;
 }
 
-uint64_t plan_system_bytes(const char *root)
+uint64_t plan_system_available(const char *root)
 {
     char path[600];
     uint64_t available;
@@ -110,8 +110,12 @@ uint64_t plan_system_bytes(const char *root)
         available = NO_LIMIT;
     uint64_t container = containers_leave(root);
     available = container < available ? container : available;
-    if (available == NO_LIMIT)
-        return 0;
+    return available == NO_LIMIT ? 0 : available;
+}
+
+uint64_t plan_system_bytes(const char *root)
+{
+    uint64_t available = plan_system_available(root);
     uint64_t reserve = available / 8 < MOST_RESERVE ? available / 8 : MOST_RESERVE;
     return available - reserve;
 }
