@@ -36,7 +36,7 @@ run:
 	@echo 'The model has 288 experts; the arena holds a fifth of them, the others are read from disk as they are needed.'
 	@echo
 	@printf '%s' '$(DEMO_PROMPT)'
-	@$(BUILD)/strata run -m $(DEMO_MODEL) --arena 20% -p '$(DEMO_PROMPT)' -n 200 --temp 0.7 --top-p 0.9
+	@$(BUILD)/strata run -m $(DEMO_MODEL) --arena 20% -p '$(DEMO_PROMPT)' -n 200 --temp 0.7 --top-p 0.9 --seed 11
 
 test: test-programs
 	@tests/run-all $(BUILD)
