@@ -65,6 +65,14 @@ void strata_version_get(struct strata_version *out);
 
 enum strata_kv { STRATA_KV_F16 = 0, STRATA_KV_F32 };
 
+/* Guesses of what comes next, which are computed together with what surely does (strata_answer).
+ * No result depends on them; with cache-aware routing (moce), where it would, there are none. */
+enum strata_draft {
+    STRATA_DRAFT_AUTO = 0, /* as LOOKUP */
+    STRATA_DRAFT_OFF,
+    STRATA_DRAFT_LOOKUP,   /* what followed when the conversation was at the same words before */
+};
+
 enum strata_note_level { STRATA_NOTE = 0, STRATA_DETAIL };
 
 /* How to run a model. All zero is a sensible default. */
@@ -78,6 +86,9 @@ struct strata_options {
     const char *isa;         /* "auto", "c", "avx2", "avx512", ..; NULL: auto */
     int band, tile, window;  /* rows of a prompt together, of one product, of a decode step (1 to 8);
                                 0: band as the plan can afford, tile 64, window 8 */
+    enum strata_draft draft;
+    int draft_rows;          /* rows of a window with guesses, as far as there are any; 0: those that
+                                measured times and the share of right guesses suggest */
     int sessions;            /* that may exist together; 0: 1 */
     int snapshots;           /* that each session can keep (strata_snapshot); 0: none */
     const char *io;          /* read engine: "uring", "pread", "fake", "sim:rate=..,delay=..";
@@ -268,6 +279,18 @@ bool strata_sampling_get(const struct strata_session *s, struct strata_sampling 
  * position alone. After strata_answer_begin, or when a loaded state said how. */
 bool strata_sample(struct strata_session *s, int32_t *id, struct strata_error *e);
 
+/* Takes an id that was chosen. False: it is not fed, and strata_answer returns. It must not use the
+ * session, whose position may be behind. */
+typedef bool strata_take(void *ctx, int32_t id);
+
+/* Goes on with an answer: chooses an id as strata_sample does, hands it to `take`, feeds it as
+ * strata_step does, and so on until `take` returns false or the context is full (the last id is not
+ * fed then). The same ids, logits and state as by those two, but with guesses (options.draft) several
+ * ids share a pass. `most`: so many ids will be wanted at most. Of `pass` only `cancel` is used.
+ * After an error the session is as before the step that failed. */
+bool strata_answer(struct strata_session *s, size_t most, strata_take *take, void *ctx,
+                   const struct strata_pass *pass, struct strata_error *e);
+
 /* ---- The text of an answer ------------------------------------------------------------------ */
 
 struct strata_text; /* ids to whole characters, with stop strings */
@@ -305,6 +328,7 @@ struct strata_stats {
     uint64_t prefill_tokens, decode_tokens;
     double prefill_s, decode_s, load_s;
     double prefill_tok_s, decode_tok_s; /* 0: nothing measured */
+    uint64_t drafted, accepted; /* guesses that were computed, that were right */
     uint64_t hits, misses;
     uint64_t ahead_useful, ahead_late, ahead_wasted, ahead_cancelled;
     uint64_t bytes_read, bytes_urgent, bytes_ahead, bytes_rows;

@@ -18,7 +18,7 @@ struct generation {
     struct marks marks;
     enum answer_part part;
     bool skips_breaks; /* line breaks that only set the parts apart */
-    size_t fed;        /* tokens of the answer that the session has */
+    struct strata_error error; /* of taking a token */
 };
 
 const char *answer_finish_name(enum answer_finish f)
@@ -120,43 +120,40 @@ static bool is_full(const struct generation *g)
     return strata_position(g->r->session) == strata_context(g->r->session);
 }
 
+/* Takes the next token of the answer; sets out->finish as if it were the last. */
+static bool take_token(void *ctx, int32_t id)
+{
+    struct generation *g = ctx;
+    struct answer *out = g->out;
+    bool stopped;
+    out->finish = ANSWER_STOPPED;
+    if (strata_token_is_end(g->r->model, id))
+        return false;
+    out->ids[out->n++] = id;
+    if (!take(g, id, &stopped, &g->error) || stopped)
+        return false;
+    out->finish = ANSWER_LENGTH;
+    return out->n < g->r->most;
+}
+
 /* Tokens until the answer ends, which sets out->finish. */
 static bool loop(struct generation *g, struct strata_error *e)
 {
-    static const struct strata_pass step = {.cancel = &interrupted};
+    static const struct strata_pass pass = {.cancel = &interrupted};
     const struct answer_request *r = g->r;
-    struct answer *out = g->out;
-    for (;;) {
-        out->finish = ANSWER_INTERRUPTED;
-        if (atomic_load(&interrupted))
-            return true;
-        out->finish = ANSWER_LENGTH;
-        if (out->n == r->most)
-            return true;
-        int32_t id;
-        if (!strata_sample(r->session, &id, e))
+    g->out->finish = ANSWER_LENGTH;
+    if (!r->most)
+        return true;
+    if (!strata_answer(r->session, r->most, take_token, g, &pass, e)) {
+        g->out->finish = ANSWER_INTERRUPTED;
+        if (e->code != STRATA_INTERRUPTED)
             return false;
-        out->finish = ANSWER_STOPPED;
-        if (strata_token_is_end(r->model, id))
-            return true;
-        out->ids[out->n++] = id;
-        bool stopped;
-        if (!take(g, id, &stopped, e))
-            return false;
-        if (stopped)
-            return true;
-        out->finish = ANSWER_LENGTH;
-        if (out->n == r->most || is_full(g))
-            return true;
-        if (!strata_step(r->session, &id, 1, &step, e)) {
-            out->finish = ANSWER_INTERRUPTED;
-            if (e->code != STRATA_INTERRUPTED)
-                return false;
-            *e = (struct strata_error){0};
-            return true;
-        }
-        g->fed++;
+        *e = (struct strata_error){0};
+        return true;
     }
+    if (g->error.code)
+        *e = g->error;
+    return !g->error.code;
 }
 
 bool answer_generate(const struct answer_request *r, struct answer *out, struct strata_error *e)
@@ -164,14 +161,16 @@ bool answer_generate(const struct answer_request *r, struct answer *out, struct 
     *out = (struct answer){0};
     struct generation g = {.r = r, .out = out};
     bool ok = begin(&g, e);
+    int before = strata_position(r->session);
     if (ok) {
         ok = loop(&g, e);
         struct strata_error second = {0};
         if (!finish_part(&g, ok ? e : &second))
             ok = false;
     }
-    if (ok && r->feeds_last && g.fed < out->n && !is_full(&g))
-        ok = strata_step(r->session, &out->ids[g.fed], 1, NULL, e);
+    size_t fed = (size_t)(strata_position(r->session) - before);
+    if (ok && r->feeds_last && fed < out->n && !is_full(&g))
+        ok = strata_step(r->session, &out->ids[fed], 1, NULL, e);
     strata_text_free(g.text);
     strata_text_free(g.reasoning);
     return ok;

@@ -35,6 +35,7 @@ struct strata_model *open_model(const struct options *o, int snapshots, struct s
         .band = whole(o, OPTION_BAND),
         .tile = whole(o, OPTION_TILE),
         .window = whole(o, OPTION_WINDOW),
+        .draft = (enum strata_draft)o->value[OPTION_DRAFT].whole,
         .snapshots = snapshots,
         .io = option_text(o, OPTION_IO),
         .io_depth = whole(o, OPTION_IO_DEPTH),

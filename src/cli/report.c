@@ -41,6 +41,9 @@ void report_line(const struct strata_stats *s, const uint64_t *seed, struct json
 {
     put_speed("prompt", s->prefill_tokens, s->prefill_tok_s, out);
     put_speed(", answer", s->decode_tokens, s->decode_tok_s, out);
+    if (s->drafted)
+        json_putf(out, ", %llu of %llu guesses right", (unsigned long long)s->accepted,
+                  (unsigned long long)s->drafted);
     put_experts(s, out);
     json_puts(out, "; read ");
     put_bytes(s->bytes_read, out);

@@ -56,6 +56,7 @@ static bool check_options(const struct strata_options *o, struct err *e)
            check_range("band", o->band, 0, ENGINE_BAND_MOST, e) &&
            check_range("tile", o->tile, 0, ENGINE_BAND_MOST, e) &&
            check_range("window", o->window, 0, ENGINE_WINDOW_MOST, e) &&
+           check_range("draft_rows", o->draft_rows, 0, GATE_ROWS_MOST, e) &&
            check_range("sessions", o->sessions, 1, 1024, e) &&
            check_range("snapshots", o->snapshots, 0, 1024, e) &&
            check_range("io_depth", o->io_depth, 0, ENGINE_IO_DEPTH_MOST, e) &&

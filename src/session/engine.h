@@ -20,6 +20,8 @@ enum {
  * nothing large is allocated. After a failure it can be tried again. */
 bool engine_plan(struct strata_model *m, struct err *e);
 
+/* Whether routing depends on what is in memory: then results depend on the order of passes. */
+bool streaming_bends_routing(const struct strata_model *m);
 /* What the options say of streaming, into the configuration (streaming.c). */
 bool streaming_config(const struct strata_model *m, struct stream_config *c, struct err *e);
 /* Fills copy_paths from the options: each replica must be the same model. */

@@ -232,6 +232,14 @@ static bool plan_or_advise(struct strata_model *m, const struct stream_config *c
     return err_set(e, refusal.code, "%s", refusal.text);
 }
 
+/* Most rows of a window with guesses. It is one tile, so that all its scores are there at once. */
+static int draft_rows(const struct strata_model *m)
+{
+    int most = smaller(smaller(m->window, m->tile), GATE_ROWS_MOST);
+    bool has_drafts = m->options.draft != STRATA_DRAFT_OFF && !streaming_bends_routing(m);
+    return has_drafts && most > 1 ? most : 0;
+}
+
 bool engine_plan(struct strata_model *m, struct err *e)
 {
     if (m->is_planned)
@@ -246,6 +254,8 @@ bool engine_plan(struct strata_model *m, struct err *e)
                  m->path, m->ctx, model_info(m->network)->context);
     m->window = o->window ? o->window : ENGINE_WINDOW_MOST;
     m->tile = o->tile ? o->tile : ENGINE_TILE_DEFAULT;
+    m->draft_rows = draft_rows(m);
+    model_hold_windows(m->network, m->draft_rows);
     struct stream_config c;
     if (!engine_stream_config(m, &c, e))
         return false;

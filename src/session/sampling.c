@@ -75,18 +75,27 @@ bool strata_sampling_get(const struct strata_session *s, struct strata_sampling 
     return s->has_sampling;
 }
 
+bool session_can_choose(const struct strata_session *s, struct err *e)
+{
+    if (!s->has_sampling)
+        return err_set(e, ERR_USAGE, "%s: sampling before an answer was begun", s->model->path);
+    return strata_logits(s) ||
+           err_set(e, ERR_USAGE, "%s: sampling from an empty session: feed at least one token",
+                   s->model->path);
+}
+
+bool session_choose(struct strata_session *s, const float *logits, int n, int32_t *id,
+                    struct err *e)
+{
+    return sampler_choose(s->sampler, &s->sampling, logits, s->ids, (size_t)n,
+                          (size_t)s->answer_start, id, e);
+}
+
 bool strata_sample(struct strata_session *s, int32_t *id, struct strata_error *error)
 {
     struct err e;
     err_clear(&e);
-    const float *logits = strata_logits(s);
-    if (!s->has_sampling)
-        err_set(&e, ERR_USAGE, "%s: sampling before an answer was begun", s->model->path);
-    else if (!logits)
-        err_set(&e, ERR_USAGE, "%s: sampling from an empty session: feed at least one token",
-                s->model->path);
-    else
-        sampler_choose(s->sampler, &s->sampling, logits, s->ids, (size_t)s->n_ids,
-                       (size_t)s->answer_start, id, &e);
+    if (session_can_choose(s, &e))
+        session_choose(s, s->logits, s->n_ids, id, &e);
     return session_report(error, &e);
 }

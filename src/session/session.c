@@ -85,6 +85,7 @@ struct strata_session *strata_session_create(struct strata_model *m, struct stra
         s->ctx = m->ctx;
         s->vocab = model_info(m->network)->vocab;
         s->logits_position = -1;
+        gate_init(&s->gate);
         m->sessions++;
         if (!create_parts(s, &e)) {
             strata_session_free(s);
@@ -216,7 +217,7 @@ static bool run_rows(struct running *r, int rows, bool is_band, enum logits_want
     return ok;
 }
 
-static bool is_cancelled(const struct strata_pass *pass, struct err *e)
+bool session_is_cancelled(const struct strata_pass *pass, struct err *e)
 {
     if (pass->cancel && atomic_load(pass->cancel)) {
         err_set(e, ERR_INTERRUPTED, "interrupted");
@@ -238,7 +239,7 @@ bool session_run_bands(struct strata_session *s, int end, int first, enum logits
     while (ok && s->state->position < end) {
         int before = s->state->position, rows = end - before < band ? end - before : band;
         bool is_last = before + rows == end;
-        if (is_cancelled(pass, e) || !session_take(s, &s->snapshots[0], e)) {
+        if (session_is_cancelled(pass, e) || !session_take(s, &s->snapshots[0], e)) {
             ok = false;
         } else if (run_rows(&r, rows, true,
                             wanted == LOGITS_LAST && !is_last ? LOGITS_NONE : wanted, e)) {
@@ -307,13 +308,17 @@ bool strata_feed(struct strata_session *s, const int32_t *ids, size_t n,
     return session_report(error, &e);
 }
 
-/* The step itself; the state is level with the ids. */
-static bool run_step(struct strata_session *s, int n, const struct strata_pass *pass, struct err *e)
+bool session_before_step(struct strata_session *s, struct err *e)
+{
+    struct session_snapshot *recovery = &s->snapshots[0];
+    return (recovery->position >= 0 && s->n_ids - recovery->position < RECOVERY_TOKENS) ||
+           session_take(s, recovery, e);
+}
+
+bool session_step(struct strata_session *s, int n, const struct strata_pass *pass, struct err *e)
 {
     int64_t began = clock_us();
-    struct session_snapshot *recovery = &s->snapshots[0];
-    if ((recovery->position < 0 || s->n_ids - recovery->position >= RECOVERY_TOKENS) &&
-        !session_take(s, recovery, e))
+    if (!session_before_step(s, e))
         return false;
     struct running r = {s, pass, s->n_ids, s->n_ids, s->n_ids + n};
     if (!run_rows(&r, n, false, wanted_by(pass), e)) {
@@ -339,10 +344,10 @@ bool strata_step(struct strata_session *s, const int32_t *ids, int n,
     if (n < 1 || n > window)
         err_set(&e, ERR_USAGE, "%s: a step of %d tokens, the plan holds 1 to %d", s->model->path, n,
                 window);
-    else if (session_check_ids(s, ids, (size_t)n, s->n_ids, &e) && !is_cancelled(pass, &e) &&
+    else if (session_check_ids(s, ids, (size_t)n, s->n_ids, &e) && !session_is_cancelled(pass, &e) &&
              session_catch_up(s, pass, &e)) {
         memcpy(s->ids + s->n_ids, ids, (size_t)n * sizeof *ids);
-        run_step(s, n, pass, &e);
+        session_step(s, n, pass, &e);
     }
     return session_report(error, &e);
 }

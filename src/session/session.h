@@ -14,6 +14,7 @@
 #include "io/io.h"
 #include "model/model.h"
 #include "model/state.h"
+#include "session/gate.h"
 #include "strata.h"
 #include "stream/plan.h"
 #include "stream/stream.h"
@@ -31,6 +32,7 @@ bool session_report(struct strata_error *out, const struct err *e);
 struct session_counters {
     uint64_t prefill_tokens, decode_tokens;
     int64_t prefill_us, decode_us, load_us;
+    uint64_t drafted, accepted; /* guesses that were fed, that were right */
 };
 
 struct strata_model {
@@ -48,6 +50,7 @@ struct strata_model {
     struct plan plan;
     int ctx, band, tile, window; /* as they are used */
     int most_rows;               /* of a pass: the larger of band and window */
+    int draft_rows;              /* most rows of a window with guesses; 0: there are none */
     struct pool *pool;
     struct backend *backend;
     struct io *io;
@@ -118,6 +121,8 @@ struct strata_session {
     struct sampler *sampler;
 
     char *messages; /* NULL: none */
+
+    struct draft_gate gate;
 };
 
 /* Feeds ids[state->position .. end - 1] in bands, each after a snapshot for recovery; afterwards
@@ -138,5 +143,15 @@ bool session_take(struct strata_session *s, struct session_snapshot *to, struct 
 bool session_restore(struct strata_session *s, int position, struct err *e);
 /* Forgets snapshots beyond a position: the ids there are about to change. */
 void session_forget_beyond(struct strata_session *s, int position);
+/* Before a decode step: takes a snapshot for recovery when the last one is old. */
+bool session_before_step(struct strata_session *s, struct err *e);
+/* A decode step of ids[n_ids .. n_ids + n - 1]; the state is level with the ids. */
+bool session_step(struct strata_session *s, int n, const struct strata_pass *pass, struct err *e);
+bool session_is_cancelled(const struct strata_pass *pass, struct err *e);
+/* Whether the session has logits and sampling to choose with. */
+bool session_can_choose(const struct strata_session *s, struct err *e);
+/* Chooses what follows the first n of the ids. */
+bool session_choose(struct strata_session *s, const float *logits, int n, int32_t *id,
+                    struct err *e);
 
 #endif

@@ -55,6 +55,14 @@ static bool parse_moce(const struct strata_options *o, struct stream_moce *out, 
     return true;
 }
 
+bool streaming_bends_routing(const struct strata_model *m)
+{
+    struct stream_moce moce;
+    struct err ignored;
+    err_clear(&ignored);
+    return !parse_moce(&m->options, &moce, &ignored) || moce.budget > 0 || moce.lambda > 0;
+}
+
 bool streaming_config(const struct strata_model *m, struct stream_config *c, struct err *e)
 {
     const struct strata_options *o = &m->options;

@@ -68,7 +68,7 @@ class Run(Case):
     def test_json_holds_the_promised_keys_and_nothing_else_is_printed(self):
         done = self.succeeds("run", "-m", DEMO, "-p", PROMPT, "-n", "8", "--seed", "3", "--arena", "20%", "--json").json()
         for key in ("text", "ids", "prompt_tokens", "tokens", "finish_reason", "seed", "prefill_tok_s", "decode_tok_s", "hits",
-                    "misses", "ahead_useful", "ahead_late", "ahead_wasted", "ahead_cancelled", "bytes_read", "bytes_urgent",
+                    "drafted", "accepted", "misses", "ahead_useful", "ahead_late", "ahead_wasted", "ahead_cancelled", "bytes_read", "bytes_urgent",
                     "bytes_ahead", "drive_busy_gb_s", "wait_ms_per_token", "moce_displaced", "peak_rss", "plan_total"):
             self.assertIn(key, done)
         self.assertEqual(done["seed"], 3)

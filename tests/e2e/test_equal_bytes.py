@@ -52,6 +52,19 @@ class EqualBytes(Case):
         self.assertEqual(len(ids), count)
         return self.write_ids("demo.ids", ids)
 
+    def test_guesses_change_neither_text_nor_state(self):
+        # A prompt that repeats itself, so that there is something to guess.
+        text = "The cat sat on the mat. The dog sat on the mat. " * 3
+        for seed in range(4):
+            runs = []
+            for way in (["--draft", "off"], [], ["--draft", "lookup", "--arena", "min"]):
+                state = self.path("drafts.strses")
+                done = self.succeeds("run", "-m", DEMO, "-p", text, "-n", "80", "--temp", "0.4", "--seed", str(seed),
+                                     "--save", state, "--json", *way).json()
+                with open(state, "rb") as file:
+                    runs.append((done["ids"], file.read()))
+            self.assertTrue(runs[0] == runs[1] == runs[2], "other ids or another state")
+
     def test_demo_model_every_way(self):
         shape, _ = array(self.compare(self.demo_ids(320), WAYS, DEMO))
         self.assertEqual(shape, (320, 8192))
