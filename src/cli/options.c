@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table. Its parser is parse.c, its pages are help.c. */
+/* The table. Its parser is parse.c, its pages are help.c. After a change here:
+ * `build/strata help --man > docs/strata.1`, which a test compares. */
 #include "cli/options.h"
 
 #include <limits.h>
