@@ -33,7 +33,7 @@ struct chat {
     struct conversation talk;
     struct terminal *terminal;
     enum answer_part shown; /* what the answer under way is at */
-    bool any_shown, leaves;
+    bool leaves;
     enum status status;
 };
 
@@ -53,7 +53,6 @@ static bool show_answer(void *ctx, enum answer_part part, const char *text, size
                         struct strata_error *e)
 {
     struct chat *c = ctx;
-    c->any_shown = true;
     return (part == c->shown || show_part(c, part, e)) && output_text(text, bytes, e);
 }
 
@@ -184,14 +183,14 @@ static bool generate(struct chat *c, bool opens_thinking, struct strata_error *e
     };
     struct answer a;
     c->shown = ANSWER_TEXT;
-    c->any_shown = false;
     bool ok = answer_generate(&request, &a, e);
     struct strata_error second = {0};
     if (!show_end(c, ok ? e : &second))
         ok = false;
     if (ok)
         tell_finish(c, &a);
-    if (ok || a.n)
+    /* Stopped before its first word, an answer is none, and the message is taken back. */
+    if (a.n || (ok && a.finish != ANSWER_INTERRUPTED))
         ok = keep_answer(c, &a, ok ? e : &second) && ok;
     answer_free(&a);
     return ok;
@@ -223,12 +222,16 @@ static bool take_message(struct chat *c, const char *text, struct strata_error *
 /* The same seed would give the same words. */
 static bool retry(struct chat *c, struct strata_error *e)
 {
-    bool had_answer = conversation_ends_with(&c->talk, ROLE_ASSISTANT);
-    if (!had_answer)
+    if (!conversation_ends_with(&c->talk, ROLE_ASSISTANT))
         return fail(e, STRATA_USAGE, "/retry: there is no answer yet");
-    conversation_drop(&c->talk);
+    struct message old = conversation_take(&c->talk);
     c->sampling.seed++;
-    return answer(c, e);
+    bool ok = answer(c, e);
+    if (conversation_ends_with(&c->talk, ROLE_USER))
+        conversation_put(&c->talk, old); /* nothing came: the old answer stands */
+    else
+        message_free(&old);
+    return ok;
 }
 
 static bool undo(struct chat *c, struct strata_error *e)

@@ -54,7 +54,22 @@ void conversation_drop(struct conversation *c)
 {
     if (!c->n)
         return;
-    struct message *m = &c->messages[--c->n];
+    struct message m = conversation_take(c);
+    message_free(&m);
+}
+
+struct message conversation_take(struct conversation *c)
+{
+    return c->messages[--c->n];
+}
+
+void conversation_put(struct conversation *c, struct message m)
+{
+    c->messages[c->n++] = m; /* its place is still there */
+}
+
+void message_free(struct message *m)
+{
     mem_free(m->content);
     mem_free(m->reasoning);
 }

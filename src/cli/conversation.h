@@ -29,6 +29,10 @@ bool conversation_add(struct conversation *c, enum role role, const char *conten
                       const char *reasoning, struct strata_error *e);
 /* Takes the last message away; nothing happens when there is none. */
 void conversation_drop(struct conversation *c);
+/* Takes the last message out and hands it over; put brings back what was taken out last. */
+struct message conversation_take(struct conversation *c);
+void conversation_put(struct conversation *c, struct message m);
+void message_free(struct message *m);
 /* Sets the system message, or with NULL or "" removes it. */
 bool conversation_set_system(struct conversation *c, const char *text, struct strata_error *e);
 /* Removes everything but the system message. */

@@ -63,10 +63,15 @@ static size_t band;
 bool load_model(struct strata_model *m, struct strata_error *e)
 {
     struct strata_plan plan;
-    bool ok = strata_plan_get(m, &plan, e) && strata_model_load(m, e);
+    if (!strata_plan_get(m, &plan, e))
+        return false;
+    message_detail("the plan: %llu bytes in all, %llu of %llu experts in memory, a context of %d, "
+                   "bands of %d, tiles of %d, %d threads",
+                   (unsigned long long)plan.plan_total, (unsigned long long)plan.slots,
+                   (unsigned long long)plan.experts, plan.ctx, plan.band, plan.tile, plan.threads);
+    band = (size_t)plan.band;
+    bool ok = strata_model_load(m, e);
     message_progress_end();
-    if (ok)
-        band = (size_t)plan.band;
     return ok;
 }
 
