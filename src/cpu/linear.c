@@ -18,7 +18,7 @@
 #define DIRECT_ROWS_256 2
 /* Activation rows from which on products are made by tiles, and bytes of weight records that one
  * worker holds, of the L2 cache. */
-#define TILE_ROWS_LEAST 6
+#define TILE_ROWS_LEAST 5
 #define TILE_W_BYTES (320 * 1024)
 /* Weight rows of a chunk: enough to make the cost of handing one out small. */
 #define CHUNK_ROWS_LEAST 16

@@ -109,124 +109,59 @@ struct form {
     int scale_values, min_values; /* codes of a scale, of a minimum; 0: none */
 };
 
-INLINE __m512i broadcast(const uint8_t *p)
+/* Eight rows of eight floats: rows become columns. */
+INLINE void transpose8(__m256 *v)
 {
-    int32_t dword;
-    memcpy(&dword, p, 4);
-    return _mm512_set1_epi32(dword);
-}
-
-INLINE __m512 broadcast_float(const uint8_t *p)
-{
-    return _mm512_castsi512_ps(broadcast(p));
-}
-
-/* sum[r] += codes k to k + count - 1 of weight row r times the activations. */
-INLINE void add_products(const uint8_t *const *w, const uint8_t *q, size_t k, const int count,
-                         __m512i *sum)
-{
-#pragma GCC unroll 8
-    for (int i = 0; i < count; i += 4) {
-        __m512i x = _mm512_load_si512(q + 16 * (k + (size_t)i));
-#pragma GCC unroll 8
-        for (int r = 0; r < W_ROWS; r++)
-            sum[r] = _mm512_dpbusd_epi32(sum[r], x, broadcast(w[r] + k + (size_t)i));
+    __m256 t[8], u[8];
+    for (int i = 0; i < 4; i++) {
+        t[2 * i] = _mm256_unpacklo_ps(v[2 * i], v[2 * i + 1]);
+        t[2 * i + 1] = _mm256_unpackhi_ps(v[2 * i], v[2 * i + 1]);
+    }
+    /* u[4 i + c], 128-bit lane L: column 4 L + c of rows 4 i to 4 i + 3 */
+    for (int i = 0; i < 8; i += 4) {
+        u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int c = 0; c < 4; c++) {
+        v[c] = _mm256_permute2f128_ps(u[c], u[4 + c], 0x20);
+        v[4 + c] = _mm256_permute2f128_ps(u[c], u[4 + c], 0x31);
     }
 }
 
-/* chain[r] += the minimums of block b, subtracted. */
-INLINE void subtract_minimums(const uint8_t *const *w, const struct cpu_tile_layout *l,
-                              const struct cpu_tile_acts *x, size_t b, const int values,
-                              __m512 *chain)
+/* Results: v[r], lane t, to y[t * y_stride + r], for r < w_rows and t < rows. */
+INLINE void put_columns(__m256 *v, int w_rows, int rows, float *y, size_t y_stride)
 {
-    const int pairs = 128 / values;
-    const int16_t *bsum = (values == 16 ? x->bsum16 : x->bsum32) + 32 * b * (size_t)pairs;
-    __m512 dx = _mm512_load_ps(x->d + 16 * b);
-    __m512i sum[W_ROWS];
-    for (int r = 0; r < W_ROWS; r++)
-        sum[r] = _mm512_setzero_si512();
-    for (int i = 0; i < pairs; i++) {
-        __m512i sums = _mm512_load_si512(bsum + 32 * i);
-        size_t at = l->m + 4 * (b * (size_t)pairs + (size_t)i);
-#pragma GCC unroll 8
-        for (int r = 0; r < W_ROWS; r++)
-            sum[r] = _mm512_dpwssd_epi32(sum[r], sums, broadcast(w[r] + at));
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < W_ROWS; r++) {
-        __m512 d = _mm512_mul_ps(broadcast_float(w[r] + l->dmin + 4 * b), dx);
-        chain[r] = _mm512_fnmadd_ps(d, _mm512_cvtepi32_ps(sum[r]), chain[r]);
-    }
+    __mmask8 there = (__mmask8)((1u << w_rows) - 1);
+    transpose8(v);
+    for (int t = 0; t < 8 && t < rows; t++)
+        _mm256_mask_storeu_ps(y + (size_t)t * y_stride, there, v[t]);
 }
 
-/* chain[r] += block b. */
-INLINE void add_block(const uint8_t *const *w, const struct cpu_tile_layout *l,
-                      const struct cpu_tile_acts *x, size_t b, const struct form f, __m512 *chain)
+INLINE __m256 eight_of_16(__m512 x, int first)
 {
-    __m512i sum[W_ROWS];
-    size_t k = b * (size_t)f.block;
-    for (int r = 0; r < W_ROWS; r++)
-        sum[r] = broadcast(w[r] + l->start + 4 * b);
-    if (!f.scale_values) {
-        for (int i = 0; i < f.block; i += 32)
-            add_products(w, x->q, k + (size_t)i, 32, sum);
-    } else {
-        for (int i = 0; i < f.block; i += f.scale_values) {
-            __m512i part[W_ROWS];
-            for (int r = 0; r < W_ROWS; r++)
-                part[r] = _mm512_setzero_si512();
-            add_products(w, x->q, k + (size_t)i, f.scale_values, part);
-            size_t at = l->scale + 4 * ((k + (size_t)i) / (size_t)f.scale_values);
-#pragma GCC unroll 8
-            for (int r = 0; r < W_ROWS; r++)
-                sum[r] =
-                    _mm512_add_epi32(sum[r], _mm512_mullo_epi32(part[r], broadcast(w[r] + at)));
-        }
-    }
-    __m512 dx = _mm512_load_ps(x->d + 16 * b);
-#pragma GCC unroll 8
-    for (int r = 0; r < W_ROWS; r++) {
-        __m512 d = _mm512_mul_ps(broadcast_float(w[r] + l->d + 4 * b), dx);
-        chain[r] = _mm512_fmadd_ps(d, _mm512_cvtepi32_ps(sum[r]), chain[r]);
-    }
-    if (f.min_values)
-        subtract_minimums(w, l, x, b, f.min_values, chain);
+    return first ? _mm512_extractf32x8_ps(x, 1) : _mm512_castps512_ps256(x);
 }
 
-/* Chains i with i + 4, + 2, + 1. */
-INLINE __m512 add_chains(float chains[CHAINS][W_ROWS][16], int r)
+INLINE __m256 eight_of_8(__m256 x, int first)
 {
-    __m512 s[4];
-    for (int p = 0; p < 4; p++)
-        s[p] = _mm512_add_ps(_mm512_load_ps(chains[p][r]), _mm512_load_ps(chains[p + 4][r]));
-    return _mm512_add_ps(_mm512_add_ps(s[0], s[2]), _mm512_add_ps(s[1], s[3]));
+    return x;
 }
+
+#define LANES 16
+#include "cpu/x86/tile_products_avx512.h"
+#define LANES 8
+#include "cpu/x86/tile_products_avx512.h"
 
 INLINE void multiply(const uint8_t *records, int w_rows, const struct cpu_tile_layout *l,
                      const struct cpu_tile_acts *x, int rows, float *y, size_t y_stride,
                      const struct form f)
 {
-    _Alignas(64) float chains[CHAINS][W_ROWS][16];
-    const uint8_t *w[W_ROWS];
-    size_t blocks = (size_t)(l->n / f.block);
-    for (int r = 0; r < W_ROWS; r++)
-        w[r] = records + (size_t)(r < w_rows ? r : w_rows - 1) * l->bytes;
-    for (size_t p = 0; p < CHAINS; p++) {
-        __m512 chain[W_ROWS];
-        for (int r = 0; r < W_ROWS; r++)
-            chain[r] = _mm512_setzero_ps();
-        for (size_t b = p; b < blocks; b += CHAINS)
-            add_block(w, l, x, b, f, chain);
-        for (int r = 0; r < W_ROWS; r++)
-            _mm512_store_ps(chains[p][r], chain[r]);
-    }
-    __m512i v[16];
-    for (int r = 0; r < 16; r++)
-        v[r] = r < W_ROWS ? _mm512_castps_si512(add_chains(chains, r)) : _mm512_setzero_si512();
-    transpose16(v);
-    __mmask16 there = (__mmask16)((1u << w_rows) - 1);
-    for (int t = 0; t < 16 && t < rows; t++)
-        _mm512_mask_storeu_ps(y + (size_t)t * y_stride, there, _mm512_castsi512_ps(v[t]));
+    if (rows > 8)
+        multiply_16(records, w_rows, l, x, rows, y, y_stride, f);
+    else
+        multiply_8(records, w_rows, l, x, rows, y, y_stride, f);
 }
 
 void cpu_tile32(const uint8_t *w, int w_rows, const struct cpu_tile_layout *l,
