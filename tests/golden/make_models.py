@@ -100,7 +100,7 @@ class Sizes:
         self.n_k = m.one_of(1, 2, 3)
         self.n_v = self.n_k * m.one_of(1, 2, 3)
         self.d = 32 if wide else m.one_of(8, 12)
-        self.taps = m.one_of(2, 3, 4)
+        self.taps = m.one_of(1, 2, 3, 4)
         self.layers = m.one_of(3, 4)
 
 
@@ -270,7 +270,7 @@ def make_qwen4exp(m):
     s, odd = Sizes(m), m.variant == 1
     s.hc, s.rank = m.one_of(2, 3, 4), 32 if m.variant == 2 else m.one_of(8, 12)
     s.ngram, s.per = m.one_of((2, 4), (3, 2), (3, 4))
-    s.ple_taps, s.layers = m.one_of(2, 3, 4), 4
+    s.ple_taps, s.layers = m.one_of(1, 2, 3, 4), 4
     heads_i, d_i = m.one_of(1, 2, 3), 32 if m.variant == 2 else m.one_of(12, 16)
     n_rot, ratio, drafts = s.d_head // 4 * 2, m.one_of(2, 3, 4), int(odd)
     recurrent = [True, False, True, False] + [False] * drafts

@@ -16,7 +16,7 @@
 #include "cpu/backend.h"
 #include "plain.h"
 
-#define CHANGES 6
+#define CHANGES 3
 
 static struct test_folder folder;
 
@@ -146,6 +146,10 @@ static const struct refusal {
     {"q4e_ngram", {SHAPE("per_layer_token_embd.weight", 4, 2)}, {"per_layer_token_embd", "4"}},
     {"q3m_plain", {TYPE("output_norm.weight", TYPE_I32)}, {"output_norm", "I32"}},
     {"q4e_ngram", {TYPE("per_layer_token_embd.weight", TYPE_I8)}, {"per_layer_token_embd", "I8"}},
+    {"q3m_plain",
+     {SCALES("blk.1.ffn_up_exps.scale", 3, 1, 1, 1, 1)},
+     {"\"blk.1.ffn_up_exps.scale\"", "1 or 6 values"}},
+    {"q3m_plain", {SCALES("output.scale", 1, -1)}, {"\"output.scale\"", "not finite"}},
 };
 
 static void what_cannot_be_run_is_refused_in_words(void **state)
@@ -268,6 +272,70 @@ static void scaling_by_nothing_is_no_scaling(void **state)
 #undef FACTOR
 }
 
+static void counts_of_heads_may_be_given_per_layer(void **state)
+{
+    static const struct change none[] = {NO_CHANGE};
+    static const struct change arrays[] = {INTS("qwen3next.attention.head_count", 0, 0, 0, 3),
+                                           INTS("qwen3next.attention.head_count_kv", 0, 0, 0, 1),
+                                           NO_CHANGE};
+    static const struct change all[] = {INTS("qwen4exp.attention.head_count_kv", 2, 2, 2, 2),
+                                        NO_CHANGE};
+    assert_true(same_logits("q3n_plain", none, arrays));
+    assert_true(same_logits("q4e_plain", none, all));
+}
+
+/* Multiplying by powers of two is exact, in the weights or behind the products. */
+static void factors_beside_weights_multiply_their_products(void **state)
+{
+    static const struct change q3m_by_scales[] = {
+        SCALES("output.scale", 1, 2),
+        SCALES("blk.0.attn_k.scale", 1, 4),
+        SCALES("blk.0.ffn_gate_inp.weight.scale", 1, 2),
+        SCALES("blk.1.ffn_gate_exps.scale", 1, 2),
+        SCALES("blk.1.ffn_up_exps.scale", 6, 1, 2, 4, 8),
+        SCALES("blk.2.ffn_down_exps.weight.scale", 6, 8, 4, 2, 1),
+        NO_CHANGE,
+    };
+    static const struct change q3m_by_weights[] = {
+        TIMES("output.weight", 2, 2, 2, 2),
+        TIMES("blk.0.attn_k.weight", 4, 4, 4, 4),
+        TIMES("blk.0.ffn_gate_inp.weight", 2, 2, 2, 2),
+        TIMES("blk.1.ffn_gate_exps.weight", 2, 2, 2, 2),
+        TIMES("blk.1.ffn_up_exps.weight", 1, 2, 4, 8),
+        TIMES("blk.2.ffn_down_exps.weight", 8, 4, 2, 1),
+        NO_CHANGE,
+    };
+    static const struct change q3n_by_scales[] = {
+        SCALES("blk.0.ssm_in.scale", 1, 2),
+        SCALES("blk.0.ssm_ba.scale", 1, 4),
+        SCALES("blk.0.ffn_gate_up_exps.scale", 5, 1, 2, 4, 8),
+        NO_CHANGE,
+    };
+    static const struct change q3n_by_weights[] = {
+        TIMES("blk.0.ssm_in.weight", 2, 2, 2, 2),
+        TIMES("blk.0.ssm_ba.weight", 4, 4, 4, 4),
+        TIMES("blk.0.ffn_gate_up_exps.weight", 1, 2, 4, 8),
+        NO_CHANGE,
+    };
+    static const struct change q35_by_scales[] = {
+        SCALES("token_embd.scale", 1, 4), /* the head, too */
+        SCALES("blk.1.attn_qkv.scale", 1, 2),
+        NO_CHANGE,
+    };
+    static const struct change q35_by_weights[] = {
+        TIMES("token_embd.weight", 4, 4, 4, 4),
+        TIMES("blk.1.attn_qkv.weight", 2, 2, 2, 2),
+        NO_CHANGE,
+    };
+    static const struct change none[] = {NO_CHANGE};
+    assert_true(same_logits("q3m_plain", q3m_by_scales, q3m_by_weights));
+    assert_true(same_logits("q3n_legacy", q3n_by_scales, q3n_by_weights));
+    assert_true(same_logits("q35_fused", q35_by_scales, q35_by_weights));
+    assert_false(same_logits("q3m_plain", q3m_by_scales, none));
+    assert_false(same_logits("q3n_legacy", q3n_by_scales, none));
+    assert_false(same_logits("q35_fused", q35_by_scales, none));
+}
+
 /* ---- memory that runs out ------------------------------------------------------------------- */
 
 /* Opens, loads and takes working memory and a state; whether all that succeeded. */
@@ -318,6 +386,8 @@ int main(void)
         cmocka_unit_test(what_cannot_be_run_is_refused_in_words),
         cmocka_unit_test(keys_without_a_meaning_change_nothing),
         cmocka_unit_test(scaling_by_nothing_is_no_scaling),
+        cmocka_unit_test(counts_of_heads_may_be_given_per_layer),
+        cmocka_unit_test(factors_beside_weights_multiply_their_products),
         cmocka_unit_test(memory_may_run_out_anywhere_on_the_way_to_a_state),
     };
     return cmocka_run_group_tests(tests, begin, end);
