@@ -338,6 +338,11 @@ struct strata_stats {
 };
 void strata_stats_get(const struct strata_model *m, struct strata_stats *out);
 void strata_stats_reset(struct strata_model *m);
+/* Writes down from now on which experts are selected (docs/formats.md, "Trace"), for
+ * `strata replay`. The model is loaded. */
+bool strata_trace_begin(struct strata_model *m, const char *path, struct strata_error *e);
+/* The end of the trace; without one it does nothing. What failed meanwhile is said here. */
+bool strata_trace_end(struct strata_model *m, struct strata_error *e);
 /* One JSON object. NULL: no memory. Freed with strata_free. */
 char *strata_stats_json(const struct strata_stats *s);
 

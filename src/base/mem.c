@@ -131,6 +131,19 @@ void *mem_map(size_t bytes, const char *what, struct err *e)
     return p;
 }
 
+void *mem_map_addresses(size_t bytes, const char *what, struct err *e)
+{
+    bytes = bytes ? bytes : 1;
+    void *p = made_to_fail() ? MAP_FAILED
+                             : mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) {
+        out_of_memory(bytes, what, e);
+        return NULL;
+    }
+    count(bytes);
+    return p;
+}
+
 void mem_unmap(void *p, size_t bytes)
 {
     if (!p)

@@ -31,6 +31,8 @@ void mem_free(void *p);
  * the same size. */
 void *mem_map(size_t bytes, const char *what, struct err *e);
 void mem_unmap(void *p, size_t bytes);
+/* Addresses without memory behind them: touching one is a fault. Freed with mem_unmap. */
+void *mem_map_addresses(size_t bytes, const char *what, struct err *e);
 
 /* Bytes that are allocated now (heap and mapped), and the most that ever were. */
 size_t mem_in_use(void);

@@ -181,15 +181,22 @@ static bool open_dump(struct logits *l, struct strata_error *e)
     return !folder || (l->dump = dump_create(folder, e)) != NULL;
 }
 
+static bool begin_trace(struct logits *l, struct strata_error *e)
+{
+    const char *path = option_text(l->o, OPTION_TRACE);
+    return !path || strata_trace_begin(l->model, path, e);
+}
+
 enum status command_logits(const struct options *o)
 {
     interrupt_listen(false);
     struct strata_error e = {0};
     struct logits l = {.o = o, .model = open_model(o, 0, &e), .file.fd = -1};
     bool ok = l.model && read_ids(&l, &e) && check_fits(&l, &e) && begin_file(&l, &e) &&
-              open_dump(&l, &e) && load_model(l.model, &e) &&
+              open_dump(&l, &e) && load_model(l.model, &e) && begin_trace(&l, &e) &&
               (l.session = strata_session_create(l.model, &e)) != NULL && feed_all(&l, &e) &&
-              (!l.dump || dump_finish(l.dump, &e)) && end_file(&l, &e);
+              strata_trace_end(l.model, &e) && (!l.dump || dump_finish(l.dump, &e)) &&
+              end_file(&l, &e);
     dump_free(l.dump);
     file_write_abort(&l.file);
     strata_session_free(l.session);

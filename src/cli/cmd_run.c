@@ -123,6 +123,9 @@ static bool start(struct run *r, struct strata_error *e)
     if (!strata_model_info(r->model, &unused, e) || !read_prompt(r, e) || !check_length(r, e) ||
         !load_model(r->model, e))
         return false;
+    const char *trace = option_text(r->o, OPTION_TRACE);
+    if (trace && !strata_trace_begin(r->model, trace, e))
+        return false;
     r->session = strata_session_create(r->model, e);
     bool ok = r->session && (!saved || strata_load(r->session, saved, &prompt_pass, e)) &&
               strata_feed(r->session, r->ids, r->n, &prompt_pass, e);
@@ -209,7 +212,7 @@ static bool print_end(struct run *r, struct strata_error *e)
 static bool write_files(struct run *r, struct strata_error *e)
 {
     const char *state = option_text(r->o, OPTION_SAVE), *figures = option_text(r->o, OPTION_STATS);
-    if (state && !strata_save(r->session, state, e))
+    if ((state && !strata_save(r->session, state, e)) || !strata_trace_end(r->model, e))
         return false;
     struct strata_stats stats;
     strata_stats_get(r->model, &stats);

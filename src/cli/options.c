@@ -16,6 +16,7 @@ enum {
     BENCH = 1 << COMMAND_BENCH,
     SYNTH = 1 << COMMAND_SYNTH,
     PROBE = 1 << COMMAND_PROBE,
+    REPLAY = 1 << COMMAND_REPLAY,
     HELP = 1 << COMMAND_HELP,
     ANSWERS = RUN | CHAT,           /* commands that sample */
     PLANNED = RUN | CHAT | PLAN | LOGITS | BENCH, /* commands that a memory plan is made for */
@@ -70,6 +71,12 @@ const struct command_line command_lines[COMMANDS] = {
         "Measures random reads past the page cache: records at depth 1 to 32, one record in pieces,\n"
         "small reads. In a folder it makes a file of 256 MiB for that and removes it. What it finds\n"
         "is kept for forecasts.", 1},
+    [COMMAND_REPLAY] = {
+        COMMAND_REPLAY, "replay", "TRACE [--csv | --json] [--svg FILE] [options]",
+        "what other arenas and policies would have given for a run",
+        "Runs a trace (run --trace FILE) again without the model: first as the run was, which must\n"
+        "give its hits and misses exactly, then with other policies, arenas and guesses, and with\n"
+        "the bound that no policy can pass. Times come from what `strata probe` measured.", 1},
     [COMMAND_HELP] = {
         COMMAND_HELP, "help", "[COMMAND] [--man | --completion SHELL]",
         "this page, or that of a command",
@@ -83,7 +90,7 @@ const struct command_line command_lines[COMMANDS] = {
 
 const struct option_line option_lines[OPTIONS] = {
     /* What is asked for. */
-    {OPTION_MODEL, TASK, OPTION_TEXT, 'm', "model", "MODEL", ALL & ~(HELP | SYNTH | PROBE),
+    {OPTION_MODEL, TASK, OPTION_TEXT, 'm', "model", "MODEL", ALL & ~(HELP | SYNTH | PROBE | REPLAY),
      .help = "the GGUF file, of a split set its first part"},
     {OPTION_PROMPT, TASK, OPTION_TEXT, 'p', "prompt", "TEXT", RUN, .help = "the text to continue"},
     {OPTION_FILE, TASK, OPTION_TEXT, 'f', "file", "FILE", RUN,
@@ -166,6 +173,21 @@ const struct option_line option_lines[OPTIONS] = {
      .help = "show what it would hold, write nothing"},
     {OPTION_RECORD, TASK, OPTION_BYTES, 0, "record", "SIZE", PROBE,
      .help = "bytes of a record (1.5M)"},
+    {OPTION_TRACE, TASK, OPTION_TEXT, 0, "trace", "FILE", RUN | LOGITS,
+     .help = "write down which experts are chosen, for replay"},
+    {OPTION_SHARES, TASK, OPTION_TEXT, 0, "shares", "N,N..", REPLAY,
+     .help = "arenas, in percent of all experts"},
+    {OPTION_AHEADS, TASK, OPTION_TEXT, 0, "read-ahead", "K,K..", REPLAY,
+     .help = "ranks of guesses that are read; off, auto (off,auto)"},
+    {OPTION_MOCES, TASK, OPTION_TEXT, 0, "moce", "X,X..", REPLAY,
+     .help = "strengths of cache-aware routing, estimated (0)"},
+    {OPTION_DRIVE, TASK, OPTION_TEXT, 0, "drive", "FILE", REPLAY,
+     .help = "output of probe --json (the drive that holds TRACE)"},
+    {OPTION_COMPUTE, TASK, OPTION_REAL, 0, "compute", "MS", REPLAY,
+     .help = "of a token besides waiting (as the run had)", .least = 0, .most = 1e6},
+    {OPTION_CSV, TASK, OPTION_FLAG, 0, "csv", NULL, REPLAY, .help = "comma-separated values"},
+    {OPTION_SVG, TASK, OPTION_TEXT, 0, "svg", "FILE", REPLAY,
+     .help = "a chart of hit rate over arena size"},
 
     /* Sampling. */
     {OPTION_TEMP, SAMPLING, OPTION_REAL, 0, "temp", "X", ANSWERS,
@@ -239,7 +261,7 @@ const struct option_line option_lines[OPTIONS] = {
 
     /* Everywhere. */
     {OPTION_JSON, COMMON, OPTION_FLAG, 0, "json", NULL,
-     RUN | INSPECT | PLAN | BENCH | PROBE,
+     RUN | INSPECT | PLAN | BENCH | PROBE | REPLAY,
      .help = "one JSON object on stdout and nothing else"},
     {OPTION_QUIET, COMMON, OPTION_FLAG, 'q', "quiet", NULL, ALL, .help = "only results and errors"},
     {OPTION_VERBOSE, COMMON, OPTION_FLAG, 'v', "verbose", NULL, ALL,

@@ -221,6 +221,7 @@ static const struct {
     {OPTION_TO_TEXT, OPTION_NO_SPECIAL}, {OPTION_SYSTEM, OPTION_SYSTEM_FILE},
     {OPTION_QUIET, OPTION_VERBOSE},      {OPTION_MAN, OPTION_COMPLETION},
     {OPTION_ARMS, OPTION_MODEL},         {OPTION_ARMS, OPTION_REPS},
+    {OPTION_CSV, OPTION_JSON},
 };
 
 /* "-m" where there is a letter, "--out" else. */
@@ -251,6 +252,8 @@ static bool check_needed(const struct options *o, struct strata_error *e)
         return wrong(e, "synth needs a file to write: strata synth --help says more");
     if (o->command == COMMAND_PROBE && !o->word)
         return wrong(e, "probe needs a file or a folder: strata probe --help says more");
+    if (o->command == COMMAND_REPLAY && !o->word)
+        return wrong(e, "replay needs a trace: strata replay --help says more");
     if (needs_model && !has_model)
         return wrong(e, "%s needs a model, -m MODEL: strata %s --help says more", command, command);
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)

@@ -79,7 +79,7 @@ static bool run_window(struct window *w, int rows, struct err *e)
                           .logits_ctx = w,
                           .cancel = w->a->pass.cancel};
     if (!session_before_step(s, e) ||
-        !model_forward(m->network, s->state, &batch, &m->experts, &m->row_source, e))
+        !tracing_forward(m, s->state, &batch, e))
         return false;
     if (!model_commit(m->network, s->state, w->kept, e)) {
         struct err second;

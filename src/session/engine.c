@@ -115,6 +115,7 @@ void strata_model_free(struct strata_model *m)
     if (!m)
         return;
     streaming_finish(m);
+    strata_trace_end(m, NULL);
     stream_rows_free(m->rows);
     stream_free(m->stream);
     if (m->io)

@@ -211,7 +211,7 @@ static bool run_rows(struct running *r, int rows, bool is_band, enum logits_want
     };
     if (m->stream)
         stream_set_cancel(m->stream, r->pass->cancel);
-    bool ok = model_forward(m->network, s->state, &batch, &m->experts, &m->row_source, e);
+    bool ok = tracing_forward(m, s->state, &batch, e);
     if (m->stream)
         stream_set_cancel(m->stream, NULL);
     return ok;
@@ -234,8 +234,10 @@ bool session_run_bands(struct strata_session *s, int end, int first, enum logits
     struct stream *stream = s->model->stream;
     int64_t began = clock_us();
     bool ok = true;
-    if (stream)
+    if (stream) {
+        tracing_prompt(s->model, end - s->state->position);
         stream_prompt_begin(stream, end - s->state->position);
+    }
     while (ok && s->state->position < end) {
         int before = s->state->position, rows = end - before < band ? end - before : band;
         bool is_last = before + rows == end;
@@ -257,8 +259,10 @@ bool session_run_bands(struct strata_session *s, int end, int first, enum logits
             session_restore(s, before, &second);
         }
     }
-    if (stream)
+    if (stream) {
         stream_prompt_end(stream);
+        tracing_prompt(s->model, 0);
+    }
     s->model->counters.prefill_us += clock_us() - began;
     return ok;
 }

@@ -69,6 +69,7 @@ struct strata_model {
     struct expert_source experts;
     struct row_source row_source;
 
+    struct tracing *tracing; /* NULL: none */
     uint64_t profile_tokens;  /* that the popularity profile counted when it was read */
 
     int sessions; /* that exist */
@@ -90,6 +91,14 @@ size_t session_snapshot_bytes(const struct strata_model *m);
 /* The interfaces of model/moe.h, wired to a stream and its rows. */
 void wire_experts(struct expert_source *out, struct stream *s);
 void wire_rows(struct row_source *out, struct stream_rows *r);
+
+/* ---- Tracing (tracing.c) --------------------------------------------------------------------- */
+
+/* A prompt of so many rows begins; 0: it is over. Without a trace it does nothing. */
+void tracing_prompt(struct strata_model *m, int rows);
+/* The one way to the network: model_forward, and what it selects is written down if a trace is. */
+bool tracing_forward(struct strata_model *m, struct model_state *state, const struct batch *batch,
+                     struct err *e);
 
 /* ---- Session (session.c, rewind.c, saved.c, sampling.c) -------------------------------------- */
 

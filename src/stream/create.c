@@ -161,7 +161,8 @@ static bool allocate_slots(struct stream *s, const struct stream_config *c, stru
     s->key = mem_alloc_array(keys, sizeof *s->key, "turn", e);
     s->policy = policy_create(c->policy, s->arena.classes, s->arena.slots, c->layers, e);
     s->queue = io_queue_create(s->io, (int)most_requests(c, slots), e);
-    s->memory = mem_map((size_t)s->arena.bytes, "the arena of experts", e);
+    s->memory = (c->has_no_memory ? mem_map_addresses : mem_map)((size_t)s->arena.bytes,
+                                                                 "the arena of experts", e);
     return s->slot && s->free_slot && s->lent_slot && s->by_age && s->key && s->policy && s->queue &&
            s->memory && io_queue_index_tags(s->queue, slots * PIECES_MOST, e);
 }

@@ -65,6 +65,7 @@ struct stream_config {
     int split;          /* pieces that an urgent part is read in, at the same time; 0: 1 */
     bool gives_back;    /* slots while the system is short of memory (not while routing is cache-aware) */
     bool lock;          /* the arena is locked in memory, where the system lets us */
+    bool has_no_memory; /* the arena is addresses only: with the engine "fake", to replay turns */
 };
 
 struct stream_record {

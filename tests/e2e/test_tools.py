@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tools around the engine: bench, synth, probe."""
+"""The tools around the engine: bench, synth, probe, replay."""
 
 import json
 import os
 
-from program import Case, DEMO, call, environment, smoke
+from program import Case, DEMO, ROOT, VALID, call, environment, smoke
 
 
 class Bench(Case):
@@ -108,3 +108,84 @@ class Probe(Case):
         self.fails(1, "probe", self.path("nothing"), names=["nothing"])
         self.fails(1, "probe", self.write("small", b"x" * 100), names=["small", "100"])
         self.fails(2, "probe", names=["file or a folder"])
+
+
+class Replay(Case):
+    def traced(self, *options, draft="off"):
+        trace = self.path("run.trc")
+        with open(VALID, "rb") as file:
+            text = self.write("text", file.read(1500))
+        done = self.succeeds("run", "-m", DEMO, "-f", text, "-n", "30", "--temp", "0", "--popularity", "off",
+                             "--draft", draft, "--trace", trace, "--json", *options).json()
+        return trace, done
+
+    def replay(self, *arguments):
+        return self.succeeds("replay", *arguments, env=environment(XDG_CACHE_HOME=self.folder))
+
+    @smoke
+    def test_a_replay_counts_what_the_run_counted(self):
+        trace, run = self.traced("--arena", "30%", "--band", "128")
+        done = self.replay(trace, "--shares", "30", "--json").json()
+        self.assertTrue(done["match"])
+        self.assertEqual(done["live"], {"hits": run["hits"], "misses": run["misses"]})
+        self.assertEqual(done["replayed"], done["live"])
+        self.assertEqual({row["policy"] for row in done["rows"]}, {"lru", "lfu", "layer", "bound"})
+
+    def test_it_does_so_for_every_policy_guess_and_routing(self):
+        for options in (("--arena", "20%", "--policy", "lfu", "--read-ahead", "off"), ("--arena", "50%", "--read-ahead", "6"),
+                        ("--arena", "30%", "--policy", "layer", "--moce", "0.8"), ("--arena", "max",)):
+            with self.subTest(options=options):
+                trace, run = self.traced(*options)
+                done = self.replay(trace, "--shares", "30", "--json").json()
+                self.assertTrue(done["match"])
+                self.assertEqual(done["live"]["hits"], run["hits"])
+
+    def test_it_does_so_for_windows_of_guessed_tokens(self):
+        trace, run = self.traced("--arena", "30%", draft="lookup")
+        done = self.replay(trace, "--shares", "30", "--json").json()
+        self.assertTrue(done["match"])
+        self.assertEqual(done["live"]["misses"], run["misses"])
+
+    def test_a_trace_does_not_change_the_text(self):
+        _, traced = self.traced("--arena", "30%")
+        text = self.path("text")
+        plain = self.succeeds("run", "-m", DEMO, "-f", text, "-n", "30", "--temp", "0", "--popularity", "off", "--draft", "off",
+                              "--json", "--arena", "30%").json()
+        self.assertEqual((plain["ids"], plain["hits"], plain["misses"]), (traced["ids"], traced["hits"], traced["misses"]))
+
+    def test_other_counts_than_the_runs_are_an_error(self):
+        trace, _ = self.traced("--arena", "30%", "--policy", "lru")
+        with open(trace, "rb") as file:
+            content = file.read()
+        cut = content[:content.rindex(b"END!")].replace(b"policy=lru", b"policy=lfu")  # without its end nothing is checked
+        done = call("replay", self.write("other.trc", cut), "--shares", "30", "--json",
+                    env=environment(XDG_CACHE_HOME=self.folder))
+        self.assertEqual(done.status, 1)
+        self.assertFalse(done.json()["match"])
+        self.assertIn(b"do not trust", done.err)
+
+    def test_table_csv_and_chart(self):
+        handed = os.path.join(ROOT, "tests", "data", "traces", "gen-1.trc")
+        drive = self.path("drive.json")
+        probed = self.succeeds("probe", DEMO, "--record", "64K", "--json", env=environment(XDG_CACHE_HOME=self.folder))
+        self.write("drive.json", probed.out)
+        chart = self.path("chart.svg")
+        lines = self.replay(handed, "--shares", "20,50", "--csv", "--svg", chart, "--drive", drive, "--compute", "10",
+                            "--moce", "0,0.5").out.decode().splitlines()
+        self.assertEqual(lines[0], "policy,slots,share,read_ahead,moce,hits,misses,hit_rate,wait_ms_per_token,tok_s")
+        rows = [line.split(",") for line in lines[1:]]
+        self.assertEqual(len(rows), 2 * (3 * 2 * 2 + 1))
+        hits = {(row[0], row[1], row[3], row[4]): int(row[5]) for row in rows}
+        for (policy, slots, ahead, moce), n in hits.items():
+            if moce == "0":
+                self.assertLessEqual(n, hits["bound", slots, "off", "0"])
+            else:
+                self.assertGreater(n, hits[policy, slots, ahead, "0"], "preferring residents gives more hits")
+        with open(chart, encoding="utf-8") as file:
+            svg = file.read()
+        self.assertTrue(svg.startswith("<svg") and svg.rstrip().endswith("</svg>"))
+        self.assertEqual(svg.count("<polyline"), 4)
+
+    def test_what_is_no_trace_is_refused(self):
+        self.fails(1, "replay", DEMO, names=["strata-demo", "not a trace"])
+        self.fails(2, "replay", names=["needs a trace"])

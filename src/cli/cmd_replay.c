@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `strata replay`: what other arenas, policies and guesses would have given for a run. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "cli/input.h"
+#include "cli/output.h"
+#include "cli/probe_cache.h"
+#include "cli/replay_chart.h"
+#include "stream/replay.h"
+
+#define WORDS_MOST 32
+
+/* What a row of the table was made with, and what came out. */
+struct rows {
+    struct replay_row *row;
+    int n, room;
+};
+
+struct words {
+    char text[256];
+    const char *word[WORDS_MOST];
+    int n;
+};
+
+struct job {
+    const struct options *o;
+    struct trace *trace;
+    struct probe probe;
+    struct replay_drive drive;
+    int window_rows;
+    struct words shares, aheads, moces;
+    struct rows rows;
+    bool has_live, matches;
+    uint64_t live_hits, live_misses;
+    struct replay_result own;
+    bool has_own;
+};
+
+/* ---- What is asked for ---------------------------------------------------------------------- */
+
+/* A list divided by commas. */
+static bool split_words(const char *name, const char *list, struct words *out,
+                        struct strata_error *e)
+{
+    if (strlen(list) >= sizeof out->text)
+        return fail(e, STRATA_USAGE, "%s: the list is too long", name);
+    strcpy(out->text, list);
+    for (char *at = out->text; at;) {
+        if (out->n == WORDS_MOST)
+            return fail(e, STRATA_USAGE, "%s: more than %d values", name, WORDS_MOST);
+        out->word[out->n++] = at;
+        at = strchr(at, ',');
+        if (at)
+            *at++ = 0;
+    }
+    return true;
+}
+
+static bool read_lists(struct job *j, struct strata_error *e)
+{
+    const struct options *o = j->o;
+    const char *shares = option_text(o, OPTION_SHARES), *aheads = option_text(o, OPTION_AHEADS);
+    const char *moces = option_text(o, OPTION_MOCES);
+    return split_words("--shares", shares ? shares : "5,10,15,20,25,30,40,50,60,70,80,90,100",
+                       &j->shares, e) &&
+           split_words("--read-ahead", aheads ? aheads : "off,auto", &j->aheads, e) &&
+           split_words("--moce", moces ? moces : "0", &j->moces, e);
+}
+
+static bool read_number(const char *name, const char *text, double least, double most, double *out,
+                        struct strata_error *e)
+{
+    char *end;
+    *out = strtod(text, &end);
+    if (end == text || *end || !(*out >= least && *out <= most))
+        return fail(e, STRATA_USAGE, "%s: \"%s\" is not a number from %g to %g", name, text, least,
+                    most);
+    return true;
+}
+
+/* --drive: a probe's JSON; else what was measured on the device that holds the trace. */
+static bool read_drive(struct job *j, struct strata_error *e)
+{
+    const char *path = option_text(j->o, OPTION_DRIVE);
+    char text[64];
+    if (path) {
+        size_t bytes;
+        char *json = input_read(path, &bytes, e);
+        struct err low;
+        err_clear(&low);
+        bool ok = json && probe_read_json(json, bytes, path, &j->probe, &low);
+        mem_free(json);
+        if (!ok)
+            return take_error(e, &low) && ok;
+        j->drive.probe = &j->probe;
+    } else if (probe_recall(j->o->word, &j->probe)) {
+        j->drive.probe = &j->probe;
+    } else {
+        message_note("the drive was not measured (strata probe): reads are taken to cost nothing");
+    }
+    const char *compute = trace_value(j->trace, "compute_ms", text, sizeof text);
+    if (option_given(j->o, OPTION_COMPUTE))
+        j->drive.compute_ms = j->o->value[OPTION_COMPUTE].real;
+    else if (compute)
+        j->drive.compute_ms = strtod(compute, NULL);
+    return true;
+}
+
+static bool open_trace(struct job *j, struct strata_error *e)
+{
+    struct err low;
+    err_clear(&low);
+    bool is_cut;
+    j->trace = trace_open(j->o->word, &is_cut, &low);
+    if (!j->trace)
+        return take_error(e, &low);
+    if (is_cut)
+        message_note("%s: has no end; what is whole of it is used", j->o->word);
+    return true;
+}
+
+/* ---- The run itself ------------------------------------------------------------------------- */
+
+/* The run's own configuration once more: it must count what the run counted. */
+static bool check_own(struct job *j, struct strata_error *e)
+{
+    struct replay_config own;
+    j->has_own = replay_own_config(j->trace, &own);
+    j->window_rows = j->has_own ? own.window_rows : replay_window_rows(j->trace);
+    j->has_live = j->has_own && replay_live(j->trace, &j->live_hits, &j->live_misses);
+    if (!j->has_own)
+        return true;
+    struct err low;
+    err_clear(&low);
+    if (!replay_run(j->trace, &own, &j->drive, &j->own, &low))
+        return take_error(e, &low);
+    j->matches = j->has_live && j->own.hits == j->live_hits && j->own.misses == j->live_misses;
+    return true;
+}
+
+/* ---- The table ------------------------------------------------------------------------------ */
+
+static bool add_row(struct job *j, const char *policy, const struct replay_config *c,
+                    const char *ahead, const char *moce, struct strata_error *e)
+{
+    struct err low;
+    err_clear(&low);
+    struct rows *r = &j->rows;
+    if (r->n == r->room) {
+        int room = r->room * 2 + 64;
+        struct replay_row *more = mem_grow(r->row, (size_t)room * sizeof *more, "rows", &low);
+        if (!more)
+            return take_error(e, &low);
+        r->row = more;
+        r->room = room;
+    }
+    struct replay_row *row = &r->row[r->n];
+    *row = (struct replay_row){.policy = policy, .read_ahead = ahead, .moce = moce};
+    message_progress("replaying: %d rows", r->n + 1);
+    if (!replay_run(j->trace, c, &j->drive, &row->result, &low))
+        return take_error(e, &low);
+    const struct replay_result *x = &row->result;
+    row->share = x->records ? (double)x->slots / (double)x->records : 0;
+    row->hit_rate = x->hits + x->misses ? (double)x->hits / (double)(x->hits + x->misses) : 0;
+    r->n++;
+    if (atomic_load(&interrupted))
+        return fail(e, STRATA_INTERRUPTED, "interrupted");
+    return true;
+}
+
+static bool add_share(struct job *j, double share, struct strata_error *e)
+{
+    static const enum policy_kind policies[] = {POLICY_LRU, POLICY_LFU, POLICY_LAYER};
+    struct replay_config c = {.arena_bytes = replay_arena_bytes(j->trace, j->window_rows, share),
+                              .window_rows = j->window_rows};
+    for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
+        for (int a = 0; a < j->aheads.n; a++)
+            for (int m = 0; m < j->moces.n; m++) {
+                double strength, ranks = 0;
+                const char *ahead = j->aheads.word[a];
+                bool is_off = !strcmp(ahead, "off"), is_auto = !strcmp(ahead, "auto");
+                if (!read_number("--moce", j->moces.word[m], 0, 10, &strength, e) ||
+                    (!is_off && !is_auto &&
+                     !read_number("--read-ahead", ahead, 1, STREAM_RANKS_MOST, &ranks, e)))
+                    return false;
+                c.policy = policies[p];
+                c.ahead = (struct stream_ahead){.is_off = is_off, .ranks = (int)ranks};
+                c.no_look_ahead = is_off;
+                c.moce = (float)strength;
+                if (!add_row(j, policy_name(policies[p]), &c, ahead, j->moces.word[m], e))
+                    return false;
+            }
+    c = (struct replay_config){
+        .is_bound = true, .arena_bytes = c.arena_bytes, .window_rows = j->window_rows};
+    return add_row(j, "bound", &c, "off", "0", e);
+}
+
+static bool add_all(struct job *j, struct strata_error *e)
+{
+    for (int i = 0; i < j->shares.n; i++) {
+        double percent;
+        if (!read_number("--shares", j->shares.word[i], 0, 100, &percent, e) ||
+            !add_share(j, percent / 100, e))
+            return false;
+    }
+    message_progress_end();
+    return true;
+}
+
+/* ---- Printing ------------------------------------------------------------------------------- */
+
+static void put_real(struct json_out *out, const char *key, double v, bool is_known)
+{
+    json_putf(out, ", \"%s\": ", key);
+    if (is_known)
+        json_put_f64(out, v);
+    else
+        json_puts(out, "null");
+}
+
+static void put_json(const struct job *j, struct json_out *out)
+{
+    bool has_time = j->drive.probe != NULL;
+    json_puts(out, "{\"live\": ");
+    if (j->has_live)
+        json_putf(out, "{\"hits\": %llu, \"misses\": %llu}", (unsigned long long)j->live_hits,
+                  (unsigned long long)j->live_misses);
+    else
+        json_puts(out, "null");
+    json_puts(out, ", \"replayed\": ");
+    if (j->has_own)
+        json_putf(out, "{\"hits\": %llu, \"misses\": %llu}", (unsigned long long)j->own.hits,
+                  (unsigned long long)j->own.misses);
+    else
+        json_puts(out, "null");
+    json_putf(out, ", \"match\": %s, \"rows\": [",
+              !j->has_live ? "null"
+              : j->matches ? "true"
+                           : "false");
+    for (int i = 0; i < j->rows.n; i++) {
+        const struct replay_row *r = &j->rows.row[i];
+        json_putf(out, "%s{\"policy\": \"%s\", \"slots\": %llu, \"share\": ", i ? ", " : "",
+                  r->policy, (unsigned long long)r->result.slots);
+        json_put_f64(out, r->share);
+        json_puts(out, ", \"read_ahead\": ");
+        json_put_string(out, r->read_ahead, strlen(r->read_ahead));
+        json_putf(out, ", \"moce\": %s, \"hits\": %llu, \"misses\": %llu, \"hit_rate\": ", r->moce,
+                  (unsigned long long)r->result.hits, (unsigned long long)r->result.misses);
+        json_put_f64(out, r->hit_rate);
+        bool is_bound = !strcmp(r->policy, "bound");
+        put_real(out, "wait_ms_per_token", r->result.wait_ms_per_token, has_time && !is_bound);
+        put_real(out, "tok_s", r->result.tok_s, has_time && r->result.tok_s > 0);
+        json_puts(out, "}");
+    }
+    json_puts(out, "]}\n");
+}
+
+static void put_csv(const struct job *j, struct json_out *out)
+{
+    bool has_time = j->drive.probe != NULL;
+    json_puts(out,
+              "policy,slots,share,read_ahead,moce,hits,misses,hit_rate,wait_ms_per_token,tok_s\n");
+    for (int i = 0; i < j->rows.n; i++) {
+        const struct replay_row *r = &j->rows.row[i];
+        json_putf(out, "%s,%llu,%.4f,%s,%s,%llu,%llu,%.4f,", r->policy,
+                  (unsigned long long)r->result.slots, r->share, r->read_ahead, r->moce,
+                  (unsigned long long)r->result.hits, (unsigned long long)r->result.misses,
+                  r->hit_rate);
+        if (has_time && strcmp(r->policy, "bound"))
+            json_putf(out, "%.4f", r->result.wait_ms_per_token);
+        json_puts(out, ",");
+        if (has_time && r->result.tok_s > 0)
+            json_putf(out, "%.3f", r->result.tok_s);
+        json_puts(out, "\n");
+    }
+}
+
+static void put_table(const struct job *j, struct json_out *out)
+{
+    bool has_time = j->drive.probe != NULL;
+    const struct trace_head *h = trace_head(j->trace);
+    json_putf(out, "%s: %d layers of %d experts, %d used\n", j->o->word, h->layers, h->experts,
+              h->used);
+    if (j->has_live)
+        json_putf(out, "the run: %llu hits, %llu misses; replayed: %llu, %llu: %s\n",
+                  (unsigned long long)j->live_hits, (unsigned long long)j->live_misses,
+                  (unsigned long long)j->own.hits, (unsigned long long)j->own.misses,
+                  j->matches ? "the same" : "NOT THE SAME");
+    else
+        json_puts(out, "the trace has no counts of its run: nothing proves this replay\n");
+    json_puts(
+        out,
+        "policy  slots  share  read-ahead  moce    hits  misses  hit rate  wait ms/token  tok/s\n");
+    for (int i = 0; i < j->rows.n; i++) {
+        const struct replay_row *r = &j->rows.row[i];
+        json_putf(out, "%-6s %6llu  %4.0f%%  %10s  %4s %7llu %7llu    %.4f", r->policy,
+                  (unsigned long long)r->result.slots, 100 * r->share, r->read_ahead, r->moce,
+                  (unsigned long long)r->result.hits, (unsigned long long)r->result.misses,
+                  r->hit_rate);
+        if (has_time && strcmp(r->policy, "bound"))
+            json_putf(out, "  %13.3f", r->result.wait_ms_per_token);
+        if (has_time && r->result.tok_s > 0)
+            json_putf(out, "  %5.2f", r->result.tok_s);
+        json_puts(out, "\n");
+    }
+}
+
+static bool print_all(struct job *j, struct strata_error *e)
+{
+    const char *svg = option_text(j->o, OPTION_SVG);
+    struct json_out chart = {0}, out = {0};
+    if (svg) {
+        replay_chart(j->rows.row, j->rows.n, &chart);
+        bool ok = !chart.failed && output_file(svg, chart.text, chart.bytes, e);
+        json_out_free(&chart);
+        if (!ok)
+            return fail(e, STRATA_MEMORY, "no memory for the chart");
+    }
+    if (option_given(j->o, OPTION_JSON))
+        put_json(j, &out);
+    else if (option_given(j->o, OPTION_CSV))
+        put_csv(j, &out);
+    else
+        put_table(j, &out);
+    return output_json(&out, e);
+}
+
+enum status command_replay(const struct options *o)
+{
+    interrupt_listen(false);
+    struct strata_error e = {0};
+    struct job j = {.o = o};
+    bool ok = open_trace(&j, &e) && read_lists(&j, &e) && read_drive(&j, &e) && check_own(&j, &e) &&
+              add_all(&j, &e) && print_all(&j, &e);
+    if (ok && j.has_live && !j.matches)
+        ok = fail(
+            &e, STRATA_FORMAT,
+            "%s: the replay has %llu hits and %llu misses, the run had %llu and %llu: do not trust "
+            "the other rows",
+            o->word, (unsigned long long)j.own.hits, (unsigned long long)j.own.misses,
+            (unsigned long long)j.live_hits, (unsigned long long)j.live_misses);
+    mem_free(j.rows.row);
+    trace_free(j.trace);
+    return ok ? STATUS_DONE : message_error(&e);
+}

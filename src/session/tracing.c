@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A trace of a run: stands between the network and the stream, and writes down what passes. Nothing
+ * that is decided depends on it; it only asks for more ranks of each guess than the stream wants.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "session/engine.h"
+#include "stream/arena.h"
+#include "stream/trace.h"
+
+struct tracing {
+    struct trace_writer *writer;
+    struct expert_source inner; /* the stream's */
+    struct stream *stream;
+    int ranks, inner_ranks; /* of the trace; that the stream asked for, of the turn under way */
+    int32_t *few;           /* [rows][inner_ranks] what it gets; likewise the weights */
+    float *few_weights;
+    uint16_t *guess; /* [rows][guessed] */
+    int guessed;
+    size_t room; /* values that few, few_weights and guess can hold */
+    struct routing routing;
+    struct stream_stats before;
+    int64_t compute_before_us;
+    struct err failure; /* of memory; such a trace ends here */
+};
+
+/* ---- The network's side --------------------------------------------------------------------- */
+
+static bool trace_begin(void *ctx, const struct routing *r, struct err *e)
+{
+    struct tracing *t = ctx;
+    t->routing = *r;
+    t->guessed = 0;
+    stream_get_stats(t->stream, &t->before);
+    return t->inner.begin(t->inner.ctx, r, e);
+}
+
+static int trace_next(void *ctx, struct expert_record *out, int most, struct err *e)
+{
+    struct tracing *t = ctx;
+    return t->inner.next(t->inner.ctx, out, most, e);
+}
+
+static void trace_end(void *ctx)
+{
+    struct tracing *t = ctx;
+    const struct routing *r = &t->routing;
+    struct stream_stats now;
+    t->inner.end(t->inner.ctx);
+    stream_get_stats(t->stream, &now);
+    const uint32_t counts[TRACE_COUNTS] = {
+        [TRACE_HITS] = (uint32_t)(now.hits - t->before.hits),
+        [TRACE_MISSES] = (uint32_t)(now.misses - t->before.misses),
+        [TRACE_USEFUL] = (uint32_t)(now.ahead_useful - t->before.ahead_useful),
+        [TRACE_LATE] = (uint32_t)(now.ahead_late - t->before.ahead_late),
+        [TRACE_WASTED] = (uint32_t)(now.ahead_wasted - t->before.ahead_wasted),
+    };
+    trace_layer_rows(t->writer, r->rows, r->ids, r->weights, t->guess, t->guessed, counts);
+}
+
+static int trace_guess_ranks(void *ctx, int layer, bool is_band)
+{
+    struct tracing *t = ctx;
+    t->inner_ranks = t->inner.guess_ranks(t->inner.ctx, layer, is_band);
+    return t->inner_ranks > t->ranks ? t->inner_ranks : t->ranks;
+}
+
+static bool make_room(struct tracing *t, size_t values)
+{
+    if (values <= t->room)
+        return true;
+    mem_free(t->few);
+    mem_free(t->few_weights);
+    mem_free(t->guess);
+    t->few = mem_alloc_array(values, sizeof *t->few, "a trace", &t->failure);
+    t->few_weights = mem_alloc_array(values, sizeof *t->few_weights, "a trace", &t->failure);
+    t->guess = mem_alloc_array(values, sizeof *t->guess, "a trace", &t->failure);
+    t->room = t->few && t->few_weights && t->guess ? values : 0;
+    return t->room > 0;
+}
+
+/* The stream gets the ranks that it asked for, the trace the others too. */
+static void trace_guess(void *ctx, const struct guess *g)
+{
+    struct tracing *t = ctx;
+    if (!make_room(t, (size_t)g->rows * (size_t)g->ranks))
+        return;
+    int few = t->inner_ranks < g->ranks ? t->inner_ranks : g->ranks;
+    t->guessed = g->ranks < t->ranks ? g->ranks : t->ranks;
+    for (int row = 0; row < g->rows; row++) {
+        const int32_t *ids = g->ids + (size_t)row * (size_t)g->ranks;
+        const float *weights = g->weights + (size_t)row * (size_t)g->ranks;
+        for (int i = 0; i < t->guessed; i++)
+            t->guess[row * t->guessed + i] = (uint16_t)ids[i];
+        for (int i = 0; i < few; i++) {
+            t->few[row * few + i] = ids[i];
+            t->few_weights[row * few + i] = weights[i];
+        }
+    }
+    struct guess less = *g;
+    less.ranks = few;
+    less.ids = t->few;
+    less.weights = t->few_weights;
+    if (few)
+        t->inner.guess(t->inner.ctx, &less);
+}
+
+static const float *trace_bonus(void *ctx, int layer, bool is_band, int *keep)
+{
+    struct tracing *t = ctx;
+    return t->inner.bonus(t->inner.ctx, layer, is_band, keep);
+}
+
+/* ---- The session's side --------------------------------------------------------------------- */
+
+void tracing_prompt(struct strata_model *m, int rows)
+{
+    if (m->tracing)
+        trace_mark(m->tracing->writer, rows ? TRACE_PROMPT_BEGIN : TRACE_PROMPT_END, 0,
+                   (uint32_t)rows);
+}
+
+bool tracing_forward(struct strata_model *m, struct model_state *state, const struct batch *batch,
+                     struct err *e)
+{
+    struct trace_writer *w = m->tracing ? m->tracing->writer : NULL;
+    if (w)
+        trace_turn(w, batch->is_band, 0, batch->rows, batch->ids);
+    bool ok = model_forward(m->network, state, batch, &m->experts, &m->row_source, e);
+    if (w)
+        trace_turn_end(w, ok);
+    return ok;
+}
+
+/* ---- Beginning and end ---------------------------------------------------------------------- */
+
+static bool describe_arena(struct strata_model *m, struct trace_head *h, struct json_out *text,
+                           struct err *e)
+{
+    struct stream_config c;
+    struct arena_layout a;
+    if (!engine_stream_config(m, &c, e))
+        return false;
+    c.arena_bytes = m->plan.stream_bytes;
+    bool ok = arena_cut(&c, io_align(m->io), &a, e);
+    h->classes = ok ? a.classes : 0;
+    for (int i = 0; i < h->classes; i++)
+        h->slots[i] = (uint32_t)a.class[i].slots;
+    for (int l = 0; ok && l < h->layers; l++) {
+        struct arena_layer place = arena_place_layer(&c.layer[l], io_align(m->io));
+        h->layer[l].record_bytes = place.bytes;
+        if (place.bytes)
+            h->layer[l].class_index = (uint32_t)arena_class_of(&a, &place);
+    }
+    json_putf(text, "policy=%s\nwindow_rows=%d\narena_bytes=%llu\nstaging=%d\n",
+              policy_name(c.policy), c.window_rows, (unsigned long long)c.arena_bytes,
+              ok && a.classes ? a.class[0].staging : 0);
+    json_putf(text, "read_ahead=%s\nlook_ahead=%d\n",
+              c.ahead.is_off          ? "off"
+              : m->options.read_ahead ? m->options.read_ahead
+                                      : "auto",
+              !c.no_look_ahead);
+    json_putf(text, "moce=%s\nmoce_keep=%d\nprompt_moce=%d\n",
+              m->options.moce ? m->options.moce : "0", m->options.moce_keep,
+              m->options.prompt_moce);
+    mem_free((void *)c.layer);
+    return ok && (!text->failed || err_set(e, ERR_MEMORY, "out of memory: a trace"));
+}
+
+static bool open_writer(struct strata_model *m, struct tracing *t, const char *path, struct err *e)
+{
+    const struct model_info *i = model_info(m->network);
+    int ranks = i->experts < STREAM_RANKS_MOST ? i->experts : STREAM_RANKS_MOST;
+    struct trace_head h = {.layers = i->layers,
+                           .experts = i->experts,
+                           .used = i->experts_used,
+                           .ranks = ranks,
+                           .has_counts = true};
+    struct json_out text = {0};
+    memcpy(h.fingerprint, m->fingerprint, sizeof h.fingerprint);
+    h.layer = mem_alloc_array((size_t)i->layers, sizeof *h.layer, "a trace", e);
+    if (h.layer && describe_arena(m, &h, &text, e)) {
+        h.text = text.text;
+        t->writer = trace_create(path, &h, e);
+    }
+    json_out_free(&text);
+    mem_free(h.layer);
+    t->ranks = ranks;
+    return t->writer != NULL;
+}
+
+bool strata_trace_begin(struct strata_model *m, const char *path, struct strata_error *error)
+{
+    struct err e;
+    err_clear(&e);
+    if (!m->is_loaded)
+        err_set(&e, ERR_USAGE, "%s: a trace needs a loaded model", m->path);
+    else if (!m->stream)
+        err_set(&e, ERR_USAGE, "%s: has no experts that could be traced", m->path);
+    else if (m->tracing)
+        err_set(&e, ERR_USAGE, "%s: a trace is being written already", m->path);
+    struct tracing *t = e.code ? NULL : mem_alloc(sizeof *t, "a trace", &e);
+    if (t && !open_writer(m, t, path, &e)) {
+        mem_free(t);
+        t = NULL;
+    }
+    if (t) {
+        t->inner = m->experts;
+        t->stream = m->stream;
+        m->experts = (struct expert_source){
+            t, trace_begin, trace_next, trace_end, trace_guess_ranks, trace_guess, trace_bonus};
+        m->tracing = t;
+    }
+    return session_report(error, &e);
+}
+
+/* Milliseconds that a token of a window took besides waiting, as far as the counters know. */
+static void put_end(const struct strata_model *m, char *out, size_t room)
+{
+    struct strata_stats s;
+    strata_stats_get(m, &s);
+    double tokens = (double)(s.decode_tokens + s.prefill_tokens);
+    double wait = s.wait_ms_per_token * tokens, all = (s.decode_s + s.prefill_s) * 1e3;
+    double share = all > wait && all > 0 ? (all - wait) / all : 1;
+    double decode = s.decode_tokens ? s.decode_s * 1e3 / (double)s.decode_tokens * share : 0;
+    snprintf(out, room, "compute_ms=%.4f\nwait_ms=%.4f\ntok_s=%.4f\n", decode, s.wait_ms_per_token,
+             s.decode_tok_s);
+}
+
+bool strata_trace_end(struct strata_model *m, struct strata_error *error)
+{
+    struct err e;
+    err_clear(&e);
+    struct tracing *t = m->tracing;
+    if (!t)
+        return true;
+    char text[256];
+    put_end(m, text, sizeof text);
+    m->experts = t->inner;
+    m->tracing = NULL;
+    struct err why = t->failure;
+    trace_close(t->writer, text, &e);
+    if (why.code != ERR_NONE)
+        err_set(&e, why.code, "%s", why.text);
+    mem_free(t->few);
+    mem_free(t->few_weights);
+    mem_free(t->guess);
+    mem_free(t);
+    return session_report(error, &e);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs a trace again without the model: the very planner of runs, with an engine that reads
+ * nothing. Hits and misses are a function of the history of turns, so a replay of a run's own
+ * configuration must count what the run counted; only then may it say what others would have given.
+ *
+ * Time comes from a model of the drive (what `strata probe` measured): a turn waits for the records
+ * that neither are resident nor were read ahead, as long as that many reads at once take; and a
+ * token takes no less than the drive needs for everything that is read for it. */
+#ifndef STRATA_STREAM_REPLAY_H
+#define STRATA_STREAM_REPLAY_H
+
+#include "io/probe.h"
+#include "stream/stream.h"
+#include "stream/trace.h"
+
+struct replay_config {
+    bool is_bound; /* the clairvoyant bound in place of a policy; nothing is read ahead */
+    enum policy_kind policy;
+    uint64_t arena_bytes; /* staging included */
+    int window_rows;
+    struct stream_ahead ahead;
+    bool no_look_ahead;
+    float moce; /* strength; 0: what the trace selected */
+    int moce_keep;
+};
+
+struct replay_drive {
+    const struct probe *probe; /* NULL: reads cost nothing */
+    double compute_ms;         /* of a decoded token besides waiting; 0: not known */
+};
+
+struct replay_result {
+    uint64_t slots, records; /* that the arena holds, that there are */
+    uint64_t hits, misses;   /* distinct records a turn */
+    uint64_t useful, wasted; /* of what was read ahead */
+    double wait_ms_per_token;
+    double tok_s; /* of decoding; 0: not known */
+};
+
+/* The configuration that the run itself had. False: the trace does not say. */
+bool replay_own_config(const struct trace *t, struct replay_config *out);
+/* An arena (staging included) that holds this share of all records, 0 .. 1, and at least what
+ * works. */
+uint64_t replay_arena_bytes(const struct trace *t, int window_rows, double share);
+/* Rows of the largest window, 1 if there is none. */
+int replay_window_rows(const struct trace *t);
+
+bool replay_run(const struct trace *t, const struct replay_config *c, const struct replay_drive *d,
+                struct replay_result *out, struct err *e);
+/* What the run counted. False: it did not. */
+bool replay_live(const struct trace *t, uint64_t *hits, uint64_t *misses);
+
+/* ---- bound.c ---- */
+
+/* Hits and misses when the record is evicted whose next use is farthest, the new one included: no
+ * policy can have more hits with as many slots. slots: [classes]. */
+bool replay_bound(const struct trace *t, const int *slots, int classes, const int *class_of_layer,
+                  struct replay_result *out, struct err *e);
+
+#endif
