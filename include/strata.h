@@ -71,6 +71,7 @@ enum strata_draft {
     STRATA_DRAFT_AUTO = 0, /* as LOOKUP */
     STRATA_DRAFT_OFF,
     STRATA_DRAFT_LOOKUP,   /* what followed when the conversation was at the same words before */
+    STRATA_DRAFT_MTP,      /* else the file's own draft layer, which a file may have: takes memory */
 };
 
 enum strata_note_level { STRATA_NOTE = 0, STRATA_DETAIL };

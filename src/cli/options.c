@@ -256,8 +256,8 @@ const struct option_line option_lines[OPTIONS] = {
      .help = "tokens of one product (64)", .is_rare = true, .least = 1, .most = INT_MAX},
     {OPTION_WINDOW, MACHINE, OPTION_WHOLE, 0, "window", "N", PLANNED,
      .help = "most tokens of a decode step, 1 to 8 (8)", .is_rare = true, .least = 1, .most = 8},
-    {OPTION_DRAFT, MACHINE, OPTION_CHOICE, 0, "draft", "auto|off|lookup", PLANNED,
-     .help = "guess tokens where it pays, same text (auto)", .words = "auto|off|lookup"},
+    {OPTION_DRAFT, MACHINE, OPTION_CHOICE, 0, "draft", "auto|off|lookup|mtp", PLANNED,
+     .help = "guess tokens where it pays, same text (auto)", .words = "auto|off|lookup|mtp"},
 
     /* Everywhere. */
     {OPTION_JSON, COMMON, OPTION_FLAG, 0, "json", NULL,

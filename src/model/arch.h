@@ -19,6 +19,8 @@ struct model {
     /* Working memory, after model_scratch_alloc. */
     int band, tile;
     int held;                /* rows of a held window */
+    bool wants_draft;        /* the draft layer is to be bound */
+    int draft_width;         /* values of a row of its residual */
     void *device, *host;     /* backend block, host block */
     size_t device_bytes, host_bytes;
 };
@@ -54,6 +56,11 @@ struct arch {
                     struct err *e);
     /* Takes the first rows of the held window that was just run into the fixed items. */
     bool (*commit)(struct model *m, struct model_state *s, int rows, struct err *e);
+    /* What the draft layer takes of the last pass: its first rows, [rows][draft_width]. */
+    float *(*draft_input)(struct model *m, int rows);
+    /* The draft layer over x [batch->rows][draft_width], in place; keys from `entry` on. */
+    bool (*draft)(struct model *m, struct model_state *s, const struct batch *batch, float *x,
+                  int entry, const struct expert_source *experts, struct err *e);
 };
 
 /* Rows of a held window that scratch with such a tile has room for. */

@@ -46,7 +46,7 @@ static const struct arch *find_arch(const struct gguf_file *g, struct err *e)
 /* Bytes of all routed experts, and that records are not larger than memory can be. */
 static void add_up_experts(struct model *m)
 {
-    for (int i = 0; i < m->info.layers; i++) {
+    for (int i = 0; i < m->info.layers + m->info.has_draft; i++) {
         struct model_experts x;
         model_experts_of_layer(m, i, &x);
         for (int p = 0; p < x.parts; p++)
@@ -54,7 +54,7 @@ static void add_up_experts(struct model *m)
     }
 }
 
-struct model *model_open(const struct gguf_file *g, struct err *e)
+static struct model *open_as(const struct gguf_file *g, bool wants_draft, struct err *e)
 {
     const struct arch *arch = find_arch(g, e);
     struct model *m = arch ? mem_alloc(sizeof *m, "model", e) : NULL;
@@ -63,14 +63,30 @@ struct model *model_open(const struct gguf_file *g, struct err *e)
     m->arch = arch;
     m->file = g;
     m->info.arch = arch->name;
+    m->wants_draft = wants_draft;
     weights_init(&m->weights, g);
     if (!arch->open(m, e)) {
+        model_free(m);
+        return NULL;
+    }
+    if (wants_draft && !m->info.has_draft) {
+        err_set(e, ERR_USAGE, "%s: the file has no draft layer", gguf_part_path(g, 0));
         model_free(m);
         return NULL;
     }
     m->info.trunk_bytes = m->weights.block_bytes;
     add_up_experts(m);
     return m;
+}
+
+struct model *model_open(const struct gguf_file *g, struct err *e)
+{
+    return open_as(g, false, e);
+}
+
+struct model *model_open_with_draft(const struct gguf_file *g, struct err *e)
+{
+    return open_as(g, true, e);
 }
 
 void model_free(struct model *m)

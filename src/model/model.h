@@ -23,6 +23,7 @@ struct model_info {
     const char *arch;
     int layers, embd, vocab, context; /* context: the length the model was made for */
     int experts, experts_used;
+    bool has_draft; /* a draft layer is bound; it is layer number `layers` */
     uint64_t trunk_bytes;  /* backend memory that model_load will take */
     uint64_t expert_bytes; /* all routed experts as they lie in the file */
 };
@@ -47,6 +48,8 @@ struct model_row_table {
  * that is not "model", unknown architectures (listing the known ones), missing or ill-shaped
  * tensors. NULL on error. */
 struct model *model_open(const struct gguf_file *g, struct err *e);
+/* The same, with the file's draft layer: an error where it has none. */
+struct model *model_open_with_draft(const struct gguf_file *g, struct err *e);
 void model_free(struct model *m);
 
 const struct model_info *model_info(const struct model *m);
@@ -113,5 +116,17 @@ bool model_forward(struct model *m, struct model_state *s, const struct batch *b
  * have used the model in between. A held window of which nothing is wanted needs no commit. After an
  * error the state is spoiled. */
 bool model_commit(struct model *m, struct model_state *s, int rows, struct err *e);
+
+/* ---- The draft layer: nothing here changes a result, so nothing here is an error. ---- */
+
+/* After every pass (and its commit), which left the state `rows` rows further: the draft layer takes
+ * in what was true. `fills`: runs it for its keys, from which guesses come; else they have a gap. Of
+ * `batch` is_band, dump and cancel are used; a dump gets its logits as "draft". */
+void model_draft_follow(struct model *m, struct model_state *s, const struct batch *batch, int rows,
+                        bool fills, const struct expert_source *experts);
+/* Guesses what follows `id`, which is to come at the state's position. Returns how many, up to
+ * `most`: 0 when model_draft_follow has not been called or guesses have been made at this position. */
+int model_draft_guess(struct model *m, struct model_state *s, int32_t id, int most, int32_t *out,
+                      const struct expert_source *experts, const atomic_bool *cancel);
 
 #endif

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "model/dump.h"
+
 void pass_carve(struct pass_scratch *t, int tile, int vocab, struct carve *device,
                 struct carve *host)
 {
@@ -28,7 +30,7 @@ static bool run_layer(struct pass *p, int i)
 {
     const struct pass_steps *steps = p->steps;
     int rows = p->batch->rows, tile = p->m->tile;
-    bool last = i + 1 == p->m->info.layers;
+    bool last = i + 1 >= p->m->info.layers;
     p->b->layer = i;
     mixture_enter(p->moe, steps->moe, p->experts, p->batch, i, last);
     if (steps->enter && !steps->enter(p, i))
@@ -73,6 +75,14 @@ static bool give_logits(struct pass *p, const struct pass_scratch *t)
     return true;
 }
 
+/* After a failure: the sums must be zero between layers. */
+static void clean_up(struct pass *p)
+{
+    size_t count = (size_t)p->batch->rows * (size_t)p->m->info.embd;
+    p->b->routed(p->b, p->moe->sum, count, p->moe->in);
+    p->b->finish(p->b, NULL);
+}
+
 bool pass_run(struct pass *p, const struct pass_scratch *t)
 {
     int rows = p->batch->rows, tile = p->m->tile, layers = p->m->info.layers;
@@ -88,9 +98,38 @@ bool pass_run(struct pass *p, const struct pass_scratch *t)
     for (int at = 0; ok && p->batch->dump && at < rows; at += tile)
         p->steps->show(p, -1, "out", at, tile_rows(p, at));
     ok = ok && give_logits(p, t);
-    if (!ok) { /* the sums must be zero between layers */
-        p->b->routed(p->b, p->moe->sum, (size_t)rows * (size_t)p->m->info.embd, p->moe->in);
-        p->b->finish(p->b, NULL);
+    if (!ok)
+        clean_up(p);
+    return ok;
+}
+
+/* Logits of a draft layer for a dump: host [rows][vocab], tile by tile. */
+static bool dump_draft(struct pass *p, const struct pass_scratch *t)
+{
+    int rows = p->batch->rows, vocab = p->m->info.vocab;
+    for (int at = 0; at < rows; at += p->m->tile) {
+        p->steps->head(p, at, tile_rows(p, at), t->logits);
+        dump_rows(p->batch, p->b, -1, "draft", t->logits, tile_rows(p, at), vocab, 0);
     }
+    return p->b->finish(p->b, p->e);
+}
+
+bool pass_draft(struct pass *p, const struct pass_scratch *t)
+{
+    int rows = p->batch->rows;
+    const struct batch *asked = p->batch;
+    struct batch quiet = *asked; /* of a dump only the logits are shown */
+    quiet.dump = NULL;
+    p->batch = &quiet;
+    for (int at = 0; at < rows; at += p->m->tile)
+        p->steps->embed(p, at, tile_rows(p, at));
+    bool ok = !cancelled(p) && run_layer(p, p->m->info.layers);
+    p->b->layer = -1;
+    ok = ok && (asked->wanted == LOGITS_NONE || give_logits(p, t));
+    p->batch = asked;
+    if (ok && asked->dump)
+        ok = dump_draft(p, t);
+    if (!ok)
+        clean_up(p);
     return ok;
 }

@@ -13,6 +13,8 @@ struct pass {
     struct backend *b;
     struct model_state *s;
     const struct batch *batch;
+    float *x;     /* the residual, row 0 first */
+    int position; /* of row 0 in the keys of attention */
     const struct expert_source *experts;
     const struct row_source *rows;
     const struct pass_steps *steps;
@@ -49,5 +51,7 @@ void pass_carve(struct pass_scratch *t, int tile, int vocab, struct carve *devic
                 struct carve *host);
 
 bool pass_run(struct pass *p, const struct pass_scratch *t);
+/* The draft layer: `embed` joins tokens and residual, then layer number `layers`, then `head`. */
+bool pass_draft(struct pass *p, const struct pass_scratch *t);
 
 #endif

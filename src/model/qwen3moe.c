@@ -25,4 +25,6 @@ const struct arch arch_qwen3moe = {
     .restored = single_restored,
     .forward = single_forward,
     .commit = single_commit,
+    .draft_input = single_draft_input,
+    .draft = single_draft,
 };

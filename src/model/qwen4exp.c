@@ -9,6 +9,7 @@
 #include "base/tensor_type.h"
 #include "model/arch.h"
 #include "model/delta_net.h"
+#include "model/draft.h"
 #include "model/dump.h"
 #include "model/hparams.h"
 #include "model/hyper.h"
@@ -43,6 +44,7 @@ struct scratch {
     struct sparse_attn_scratch attn;
     struct mixture_scratch moe;
     struct ngram_scratch ngram;
+    struct draft_scratch draft;
     struct pass_scratch head;
 };
 
@@ -59,7 +61,9 @@ struct net {
     bool tied; /* the head is the token embedding */
     struct hyper_weights output_hc;
     struct ngram_weights ngram_weights;
-    struct layer *layer; /* [n_layer] */
+    struct layer *layer; /* [n_layer], then the draft layer's if it is bound */
+    struct draft_weights draft;
+    struct hyper_weights draft_hc; /* before its head */
     struct scratch scratch;
 };
 
@@ -179,7 +183,8 @@ static bool read_hparams(struct model *m, struct net *n, struct err *e)
                              "%d heads do not share %d key heads evenly", n->attn.n_head,
                              n->attn.n_kv);
     const struct rope_rules rules = {.sections = ROPE_SECTIONS_OPTIONAL};
-    n->layer = mem_alloc_array((size_t)n->n_layer, sizeof *n->layer, "layers", e);
+    m->info.has_draft = m->wants_draft && n->n_layer < n_all;
+    n->layer = mem_alloc_array((size_t)n->n_layer + 1, sizeof *n->layer, "layers", e);
     if (!n->layer || e->code != ERR_NONE || !rope_read(&h, n->attn.d_head, &rules, &n->attn.rope) ||
         !read_ngram(&h, n) || !read_layer_kinds(&h, n, n_all))
         return false;
@@ -210,6 +215,15 @@ static bool bind_layer(struct weights *w, struct net *n, int i, struct err *e)
            (!l->has_ngram || ngram_bind(w, &n->ngram_weights, &n->ngram, i, e));
 }
 
+/* 2.9, besides the tensors of a layer */
+static bool bind_draft(struct weights *w, struct net *n, struct err *e)
+{
+    char prefix[48];
+    snprintf(prefix, sizeof prefix, "blk.%d.nextn.hc_head", n->n_layer);
+    return draft_bind(w, &n->draft, n->hyper.hc, n->hyper.embd, n->vocab, n->n_layer, e) &&
+           hyper_bind(w, &n->draft_hc, &n->hyper, false, prefix, e);
+}
+
 static bool open_net(struct model *m, struct err *e)
 {
     struct net *n = m->net = mem_alloc(sizeof *n, "network", e);
@@ -223,9 +237,13 @@ static bool open_net(struct model *m, struct err *e)
         (!n->tied && !weights_matrix(w, &n->output, n->hyper.embd, n->vocab, e, "output.weight")) ||
         !hyper_bind(w, &n->output_hc, &n->hyper, false, "output_hc", e))
         return false;
-    for (int i = 0; i < n->n_layer; i++)
+    n->layer[n->n_layer].attn = n->attn; /* of the draft layer: dense */
+    for (int i = 0; i < n->n_layer + m->info.has_draft; i++)
         if (!bind_layer(w, n, i, e))
             return false;
+    if (m->info.has_draft && !bind_draft(w, n, e))
+        return false;
+    m->draft_width = n->hyper.hc * n->hyper.embd;
     m->info.layers = n->n_layer;
     m->info.embd = n->hyper.embd;
     m->info.vocab = n->vocab;
@@ -239,7 +257,7 @@ static void close_net(struct model *m)
     struct net *n = m->net;
     if (!n)
         return;
-    for (int i = 0; n->layer && i < n->n_layer; i++)
+    for (int i = 0; n->layer && i < n->n_layer + m->info.has_draft; i++)
         mixture_free(&n->layer[i].moe);
     mem_free(n->layer);
     mem_free((void *)n->attn.rope.inv_freq);
@@ -336,6 +354,8 @@ static void carve_scratch(struct model *m, int band, int tile, struct carve *dev
     mixture_carve(&s->moe, &n->moe, band, tile, device, host);
     if (n->ngram_layer >= 0)
         carve_ngram(n, m, s, band, tile, device, host);
+    if (m->info.has_draft)
+        draft_carve(&s->draft, n->hyper.hc, n->hyper.embd, tile, device);
     for (int i = 0; m->held && i < n->n_layer; i++) {
         struct delta_net_scratch window = {0};
         if (n->layer[i].recurrent)
@@ -365,6 +385,15 @@ static void list_state(const struct model *m, struct state_builder *b)
         if (b->state)
             b->state->layer[i] = ls;
     }
+    if (m->info.has_draft) {
+        struct layer_state ls = {0};
+        int width = n->hyper.hc * n->hyper.embd;
+        float *x = draft_state(b, &n->attn, n->n_layer, width, &ls);
+        if (b->state) {
+            b->state->layer[n->n_layer] = ls;
+            b->state->draft_x = x;
+        }
+    }
 }
 
 /* The pooled index keys of complete blocks come from the raw ones. */
@@ -388,7 +417,7 @@ static bool restored(struct model *m, struct model_state *s, struct err *e)
 static float *streams_of(const struct pass *p, int first)
 {
     const struct net *n = p->m->net;
-    return n->scratch.x + (size_t)first * (size_t)n->hyper.hc * (size_t)n->hyper.embd;
+    return p->x + (size_t)first * (size_t)n->hyper.hc * (size_t)n->hyper.embd;
 }
 
 /* The n-gram rows of all tokens are known as soon as the tokens are: their reads start first. */
@@ -440,7 +469,7 @@ static bool mix(struct pass *p, int i, int first, int rows)
     struct scratch *t = &n->scratch;
     struct backend *b = p->b;
     const struct batch *batch = p->batch;
-    int hc = n->hyper.hc, d = n->hyper.embd, pos = p->s->position + first;
+    int hc = n->hyper.hc, d = n->hyper.embd, pos = p->position + first;
     struct layer_state *s = &p->s->layer[i];
     float *x = streams_of(p, first);
     float *inject = t->inject + (size_t)first * (size_t)hc;
@@ -524,6 +553,8 @@ static bool forward(struct model *m, struct model_state *s, const struct batch *
                      .b = m->backend,
                      .s = s,
                      .batch = batch,
+                     .x = n->scratch.x,
+                     .position = s->position,
                      .experts = experts,
                      .rows = rows,
                      .steps = &steps,
@@ -547,6 +578,57 @@ static bool commit(struct model *m, struct model_state *s, int rows, struct err 
     return m->backend->finish(m->backend, e);
 }
 
+/* ---- 2.9 the draft layer -------------------------------------------------------------------- */
+
+static float *draft_input(struct model *m, int rows)
+{
+    (void)rows;
+    struct net *n = m->net;
+    return n->scratch.x;
+}
+
+static void draft_embed(struct pass *p, int first, int rows)
+{
+    struct net *n = p->m->net;
+    const struct tensor *embd = n->draft.own_embd.data ? &n->draft.own_embd : &n->token_embd;
+    p->b->embed(p->b, embd, p->batch->ids + first, rows, n->scratch.embedding);
+    draft_join(p->b, &n->draft, &n->scratch.draft, n->scratch.embedding, streams_of(p, first), rows,
+               n->hyper.hc, n->hyper.embd, p->m->tile, n->hyper.eps);
+}
+
+static void draft_head(struct pass *p, int first, int rows, float *logits)
+{
+    struct net *n = p->m->net;
+    struct scratch *t = &n->scratch;
+    const struct tensor *shared = n->tied ? &n->token_embd : &n->output;
+    hyper_read(p->b, &n->hyper, &n->draft_hc, streams_of(p, first), rows, &t->hyper, t->y, NULL);
+    p->b->linear(p->b, t->y, rows, n->hyper.embd,
+                 &(struct product){n->draft.own_head.data ? &n->draft.own_head : shared, logits}, 1);
+}
+
+static bool draft(struct model *m, struct model_state *s, const struct batch *batch, float *x,
+                  int entry, const struct expert_source *experts, struct err *e)
+{
+    struct net *n = m->net;
+    const struct pass_steps steps = {.moe = &n->moe,
+                                     .embed = draft_embed,
+                                     .mix = mix,
+                                     .mixture = mixture_of,
+                                     .write_back = write_back,
+                                     .head = draft_head};
+    struct pass p = {.m = m,
+                     .b = m->backend,
+                     .s = s,
+                     .batch = batch,
+                     .x = x,
+                     .position = entry,
+                     .experts = experts,
+                     .steps = &steps,
+                     .moe = &n->scratch.moe,
+                     .e = e};
+    return pass_draft(&p, &n->scratch.head);
+}
+
 const struct arch arch_qwen4exp = {
     .name = "qwen4exp",
     .open = open_net,
@@ -559,4 +641,6 @@ const struct arch arch_qwen4exp = {
     .restored = restored,
     .forward = forward,
     .commit = commit,
+    .draft_input = draft_input,
+    .draft = draft,
 };

@@ -107,7 +107,8 @@ static bool read_hparams(struct model *m, const struct single_kind *kind, struct
     n->embd = hparam_int(&h, "embedding_length", 1, 1 << 20);
     n->eps = hparam_positive(&h, "attention.layer_norm_rms_epsilon");
     m->info.context = hparam_int(&h, "context_length", 1, INT32_MAX);
-    n->layer = mem_alloc_array((size_t)n->n_layer, sizeof *n->layer, "layers", e);
+    m->info.has_draft = m->wants_draft && n->n_layer < n_all;
+    n->layer = mem_alloc_array((size_t)n->n_layer + 1, sizeof *n->layer, "layers", e);
     return n->layer && e->code == ERR_NONE && read_attention(&h, n, n_all, kind) &&
            (!kind->has_delta || read_delta(&h, n, kind->grouped)) &&
            read_mixture(&h, n, kind->has_delta) && read_layer_kinds(&h, n, n_all, kind->has_delta);
@@ -126,6 +127,17 @@ static bool bind_layer(struct weights *w, const struct single_kind *kind, struct
            mixture_bind(w, &l->moe, &n->moe, i, e);
 }
 
+/* 3.6, besides the tensors of a layer */
+static bool bind_draft(struct weights *w, struct single_net *n, struct err *e)
+{
+    return draft_bind(w, &n->draft, 1, n->embd, n->vocab, n->n_layer, e) &&
+           weights_vector(w, &n->draft_norm, n->embd, e,
+                          weights_has(w, "blk.%d.nextn.shared_head_norm.weight", n->n_layer)
+                              ? "blk.%d.nextn.shared_head_norm.weight"
+                              : "output_norm.weight",
+                          n->n_layer);
+}
+
 bool single_open(struct model *m, const struct single_kind *kind, struct err *e)
 {
     struct single_net *n = m->net = mem_alloc(sizeof *n, "network", e);
@@ -139,9 +151,12 @@ bool single_open(struct model *m, const struct single_kind *kind, struct err *e)
         (!n->tied && !weights_matrix(w, &n->output, n->embd, n->vocab, e, "output.weight")) ||
         !weights_vector(w, &n->output_norm, n->embd, e, "output_norm.weight"))
         return false;
-    for (int i = 0; i < n->n_layer; i++)
+    for (int i = 0; i < n->n_layer + m->info.has_draft; i++)
         if (!bind_layer(w, kind, n, i, e))
             return false;
+    if (m->info.has_draft && !bind_draft(w, n, e))
+        return false;
+    m->draft_width = n->embd;
     m->info.layers = n->n_layer;
     m->info.embd = n->embd;
     m->info.vocab = n->vocab;
@@ -155,7 +170,7 @@ void single_close(struct model *m)
     struct single_net *n = m->net;
     if (!n)
         return;
-    for (int i = 0; n->layer && i < n->n_layer; i++)
+    for (int i = 0; n->layer && i < n->n_layer + m->info.has_draft; i++)
         mixture_free(&n->layer[i].moe);
     mem_free(n->layer);
     mem_free((void *)n->attn.rope.inv_freq);
@@ -179,7 +194,7 @@ void single_row_table(const struct model *m, struct model_row_table *out)
 void single_limits(const struct model *m, struct backend_limits *out)
 {
     const struct single_net *n = m->net;
-    int widths[] = {n->embd, n->delta.n_v * n->delta.d, n->attn.n_head * n->attn.d_head,
+    int widths[] = {n->embd, m->info.has_draft ? 2 * n->embd : 0, n->delta.n_v * n->delta.d, n->attn.n_head * n->attn.d_head,
                     n->moe.width, n->moe.shared_width};
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         out->n_in = widths[i] > out->n_in ? widths[i] : out->n_in;
@@ -199,6 +214,8 @@ void single_carve(struct model *m, int band, int tile, struct carve *device, str
     sparse_attn_carve(&s.attn, &n->attn, tile, 0, device);
     mixture_carve(&s.moe, &n->moe, band, tile, device, host);
     pass_carve(&s.head, tile, n->vocab, device, host);
+    if (m->info.has_draft)
+        draft_carve(&s.draft, 1, n->embd, tile, device);
     for (int i = 0; m->held && i < n->n_layer; i++) {
         struct delta_net_scratch window = {0};
         if (n->layer[i].recurrent)
@@ -223,6 +240,14 @@ void single_list_state(const struct model *m, struct state_builder *b)
         if (b->state)
             b->state->layer[i] = s;
     }
+    if (m->info.has_draft) {
+        struct layer_state s = {0};
+        float *x = draft_state(b, &n->attn, n->n_layer, n->embd, &s);
+        if (b->state) {
+            b->state->layer[n->n_layer] = s;
+            b->state->draft_x = x;
+        }
+    }
 }
 
 bool single_restored(struct model *m, struct model_state *s, struct err *e)
@@ -238,7 +263,7 @@ bool single_restored(struct model *m, struct model_state *s, struct err *e)
 static float *residual_of(const struct pass *p, int first)
 {
     const struct single_net *n = p->m->net;
-    return n->scratch.x + (size_t)first * (size_t)n->embd;
+    return p->x + (size_t)first * (size_t)n->embd;
 }
 
 static void embed(struct pass *p, int first, int rows)
@@ -255,7 +280,7 @@ static bool mix(struct pass *p, int i, int first, int rows)
     struct single_scratch *t = &n->scratch;
     struct backend *b = p->b;
     struct layer_state *s = &p->s->layer[i];
-    int d = n->embd, pos = p->s->position + first;
+    int d = n->embd, pos = p->position + first;
     float *x = residual_of(p, first), *ffn_in = t->moe.in + (size_t)first * (size_t)d;
 
     b->norm(b, x, l->attn_norm, 1, rows, d, n->eps, t->y);
@@ -318,6 +343,8 @@ bool single_forward(struct model *m, struct model_state *s, const struct batch *
                      .b = m->backend,
                      .s = s,
                      .batch = batch,
+                     .x = n->scratch.x,
+                     .position = s->position,
                      .experts = experts,
                      .rows = rows,
                      .steps = &steps,
@@ -335,4 +362,62 @@ bool single_commit(struct model *m, struct model_state *s, int rows, struct err 
             delta_net_commit(m->backend, &n->delta, &s->layer[i], rows, &n->scratch.delta,
                              &n->layer[i].window);
     return m->backend->finish(m->backend, e);
+}
+
+/* ---- 5 the draft layer ---------------------------------------------------------------------- */
+
+/* u = norm(x, output_norm) */
+float *single_draft_input(struct model *m, int rows)
+{
+    struct single_net *n = m->net;
+    float *x = n->scratch.x;
+    for (int at = 0; at < rows; at += m->tile) {
+        float *u = x + (size_t)at * (size_t)n->embd;
+        int r = rows - at < m->tile ? rows - at : m->tile;
+        m->backend->norm(m->backend, u, n->output_norm, 1, r, n->embd, n->eps, u);
+    }
+    return x;
+}
+
+static void draft_embed(struct pass *p, int first, int rows)
+{
+    struct single_net *n = p->m->net;
+    const struct tensor *embd = n->draft.own_embd.data ? &n->draft.own_embd : &n->token_embd;
+    p->b->embed(p->b, embd, p->batch->ids + first, rows, n->scratch.y);
+    draft_join(p->b, &n->draft, &n->scratch.draft, n->scratch.y, residual_of(p, first), rows, 1,
+               n->embd, p->m->tile, n->eps);
+}
+
+/* u' takes the place of y: it feeds the next guess. */
+static void draft_head(struct pass *p, int first, int rows, float *logits)
+{
+    struct single_net *n = p->m->net;
+    float *u = residual_of(p, first);
+    const struct tensor *shared = n->tied ? &n->token_embd : &n->output;
+    p->b->norm(p->b, u, n->draft_norm, 1, rows, n->embd, n->eps, u);
+    p->b->linear(p->b, u, rows, n->embd,
+                 &(struct product){n->draft.own_head.data ? &n->draft.own_head : shared, logits}, 1);
+}
+
+bool single_draft(struct model *m, struct model_state *s, const struct batch *batch, float *x,
+                  int entry, const struct expert_source *experts, struct err *e)
+{
+    struct single_net *n = m->net;
+    const struct pass_steps steps = {.moe = &n->moe,
+                                     .embed = draft_embed,
+                                     .mix = mix,
+                                     .mixture = mixture_of,
+                                     .write_back = write_back,
+                                     .head = draft_head};
+    struct pass p = {.m = m,
+                     .b = m->backend,
+                     .s = s,
+                     .batch = batch,
+                     .x = x,
+                     .position = entry,
+                     .experts = experts,
+                     .steps = &steps,
+                     .moe = &n->scratch.moe,
+                     .e = e};
+    return pass_draft(&p, &n->scratch.head);
 }

@@ -6,6 +6,7 @@
 #define STRATA_MODEL_SINGLE_STREAM_H
 
 #include "model/delta_net.h"
+#include "model/draft.h"
 #include "model/hparams.h"
 #include "model/mixture.h"
 #include "model/pass.h"
@@ -27,6 +28,7 @@ struct single_scratch {
     struct delta_net_scratch delta;
     struct sparse_attn_scratch attn;
     struct mixture_scratch moe;
+    struct draft_scratch draft;
     struct pass_scratch head;
 };
 
@@ -39,7 +41,9 @@ struct single_net {
     struct tensor token_embd, output;
     bool tied; /* the head is the token embedding */
     const float *output_norm;
-    struct single_layer *layer; /* [n_layer] */
+    struct single_layer *layer; /* [n_layer], then the draft layer's if it is bound */
+    struct draft_weights draft;
+    const float *draft_norm; /* [D] before its head */
     struct single_scratch scratch;
 };
 
@@ -68,5 +72,8 @@ bool single_forward(struct model *m, struct model_state *s, const struct batch *
                     const struct expert_source *experts, const struct row_source *rows,
                     struct err *e);
 bool single_commit(struct model *m, struct model_state *s, int rows, struct err *e);
+float *single_draft_input(struct model *m, int rows);
+bool single_draft(struct model *m, struct model_state *s, const struct batch *batch, float *x,
+                  int entry, const struct expert_source *experts, struct err *e);
 
 #endif

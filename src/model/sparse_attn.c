@@ -71,6 +71,16 @@ void sparse_attn_state(struct state_builder *b, const struct sparse_attn_params 
     out->index_pool = state_add(b, layer, "index_pool", STATE_F32, true, p->ratio, p->index_d, 0);
 }
 
+float *draft_state(struct state_builder *b, const struct sparse_attn_params *p, int layer, int width,
+                   struct layer_state *out)
+{
+    enum state_element kv = b->kv == KV_F16 ? STATE_F16 : STATE_F32;
+    out->kv = (struct kv_cache){.type = b->kv, .n_kv = p->n_kv, .d_head = p->d_head};
+    out->kv.k = state_add(b, layer, "draft_k", kv, true, 1, p->n_kv, p->d_head, 0);
+    out->kv.v = state_add(b, layer, "draft_v", kv, true, 1, p->n_kv, p->d_head, 0);
+    return state_add(b, layer, "draft_x", STATE_F32, true, 0, width, 0);
+}
+
 void sparse_attn_carve(struct sparse_attn_scratch *t, const struct sparse_attn_params *p, int tile,
                        int most_blocks, struct carve *device)
 {

@@ -57,4 +57,9 @@ void sparse_attn(struct backend *b, const struct sparse_attn_params *p,
                  int rows, int pos, const struct sparse_attn_scratch *t, const struct batch *batch,
                  int layer, float *out);
 
+/* The items of a draft layer with dense attention: its keys and values, and what it takes of the last
+ * row, [width], which is returned. They are no part of a session's saved state. */
+float *draft_state(struct state_builder *b, const struct sparse_attn_params *p, int layer, int width,
+                   struct layer_state *out);
+
 #endif

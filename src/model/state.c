@@ -74,9 +74,10 @@ struct model_state *model_state_create(struct model *m, int ctx, enum kv_type kv
     s->backend = m->backend;
     s->ctx = ctx;
     s->kv = kv;
+    s->draft_at = -1;
     s->n_items = count.items;
     s->ids = mem_alloc_array((size_t)ctx, sizeof *s->ids, "token ids", e);
-    s->layer = mem_alloc_array((size_t)m->info.layers, sizeof *s->layer, "session state", e);
+    s->layer = mem_alloc_array((size_t)m->info.layers + 1, sizeof *s->layer, "session state", e);
     s->items = mem_alloc_array((size_t)count.items, sizeof *s->items, "session state", e);
     s->block_bytes = count.carve.used;
     s->block = s->ids && s->layer && s->items
@@ -121,6 +122,8 @@ bool model_state_reset(struct model_state *s, struct err *e)
         }
     }
     s->position = 0;
+    s->draft_at = -1;
+    s->draft_entries = 0;
     return true;
 }
 
@@ -150,6 +153,9 @@ bool model_state_rewind(struct model_state *s, const void *snapshot, int positio
         at += mem_round_up(item->unit_bytes, 64);
     }
     s->position = position;
+    s->draft_at = -1;
+    if (s->draft_entries > position)
+        s->draft_entries = position;
     return s->backend->finish(s->backend, e);
 }
 

@@ -38,7 +38,10 @@ struct model_state {
     enum kv_type kv;
     int position;        /* tokens so far */
     int32_t *ids;        /* host [ctx] all of them */
-    struct layer_state *layer;
+    struct layer_state *layer; /* [layers], and the draft layer's if there is one */
+    float *draft_x;      /* backend [draft_width]: what the draft layer takes of position draft_at */
+    int draft_at;        /* -1: used up, or nothing yet */
+    int draft_entries;   /* keys of the draft layer; fewer than positions where it was left out */
     struct state_item *items;
     int n_items;
     void *block;         /* backend memory that all items are cut from */

@@ -78,8 +78,7 @@ static bool run_window(struct window *w, int rows, struct err *e)
                           .logits = judge,
                           .logits_ctx = w,
                           .cancel = w->a->pass.cancel};
-    if (!session_before_step(s, e) ||
-        !tracing_forward(m, s->state, &batch, e))
+    if (!session_before_step(s, e) || !session_forward(s, &batch, e))
         return false;
     if (!model_commit(m->network, s->state, w->kept, e)) {
         struct err second;
@@ -87,6 +86,8 @@ static bool run_window(struct window *w, int rows, struct err *e)
         session_restore(s, s->n_ids, &second);
         return false;
     }
+    if (model_info(m->network)->has_draft)
+        model_draft_follow(m->network, s->state, &batch, w->kept, true, &m->experts);
     s->n_ids += w->kept;
     s->logits_position = s->n_ids;
     m->counters.decode_tokens += (uint64_t)w->kept;
@@ -100,20 +101,41 @@ static bool run_window(struct window *w, int rows, struct err *e)
 
 /* ---- The loop ------------------------------------------------------------------------------- */
 
+/* Guesses of the draft layer, for a window of as many rows as pay. */
+static int ask_model(struct answering *a, int most, struct guesses *g)
+{
+    struct strata_session *s = a->s;
+    struct strata_model *m = s->model;
+    int forced = m->options.draft_rows;
+    int rows = forced ? forced : gate_rows(&s->gate, GUESS_MODEL, most - 1, s->guess_us);
+    rows = rows < most ? rows : most;
+    int64_t began = clock_us();
+    g->kind = GUESS_MODEL;
+    g->n = model_draft_guess(m->network, s->state, a->next, rows - 1, g->ids, &m->experts,
+                             a->pass.cancel);
+    if (g->n) {
+        double us = (double)(clock_us() - began) / g->n;
+        s->guess_us += s->guess_us > 0 ? 0.2 * (us - s->guess_us) : us;
+    }
+    return g->n + 1;
+}
+
 /* Guesses what follows a->next, and decides how many rows the next window has. */
 static int plan_window(struct answering *a, struct guesses *g)
 {
     struct strata_session *s = a->s;
-    int most = s->model->draft_rows;
+    const struct strata_model *m = s->model;
+    int most = m->draft_rows, matched;
     most = a->left < (size_t)most ? (int)a->left : most;
     most = s->ctx - s->n_ids < most ? s->ctx - s->n_ids : most;
     g->n = 0;
     if (!a->has_drafts || most < 2)
         return 1;
-    int matched;
     g->n = lookup_guess(s->ids, s->n_ids + 1, most - 1, g->ids, &matched);
     g->kind = matched < LOOKUP_ENOUGH ? GUESS_SHORT_MATCH : GUESS_LONG_MATCH;
-    int forced = s->model->options.draft_rows;
+    if (model_info(m->network)->has_draft && g->kind == GUESS_SHORT_MATCH)
+        return ask_model(a, most, g);
+    int forced = m->options.draft_rows;
     if (forced)
         return g->n + 1 < forced ? g->n + 1 : forced;
     return gate_rows(&s->gate, g->kind, g->n, 0);

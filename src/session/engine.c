@@ -157,7 +157,8 @@ struct model *engine_network(struct strata_model *m, struct err *e)
 {
     if (!m->network) {
         size_t before = mem_in_use();
-        m->network = model_open(m->file, e);
+        m->network = m->options.draft == STRATA_DRAFT_MTP ? model_open_with_draft(m->file, e)
+                                                          : model_open(m->file, e);
         m->network_bytes = mem_in_use() - before;
     }
     return m->network;

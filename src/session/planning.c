@@ -73,16 +73,17 @@ static bool start_reads(struct strata_model *m, struct err *e)
 bool engine_stream_config(const struct strata_model *m, struct stream_config *c, struct err *e)
 {
     const struct model_info *info = model_info(m->network);
-    *c = (struct stream_config){.layers = info->layers,
+    int n = info->layers + info->has_draft;
+    *c = (struct stream_config){.layers = n,
                                 .window_rows = m->window,
                                 .experts_used = info->experts_used};
     if (!streaming_config(m, c, e))
         return false;
     struct stream_layer *layers =
-        mem_alloc_array((size_t)info->layers, sizeof *layers, "the list of layers", e);
+        mem_alloc_array((size_t)n, sizeof *layers, "the list of layers", e);
     if (!layers)
         return false;
-    for (int l = 0; l < info->layers; l++) {
+    for (int l = 0; l < n; l++) {
         struct model_experts x;
         model_experts_of_layer(m->network, l, &x);
         layers[l].parts = x.parts;

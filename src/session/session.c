@@ -190,6 +190,17 @@ static void take_dump(void *ctx, const char *name, enum dump_type type, const vo
     pass->dump(pass->ctx, name, (enum strata_element)type, host, rows, n_dims, dims);
 }
 
+bool session_forward(struct strata_session *s, const struct batch *batch, struct err *e)
+{
+    struct strata_model *m = s->model;
+    if (m->stream)
+        stream_set_cancel(m->stream, batch->cancel);
+    bool ok = tracing_forward(m, s->state, batch, e);
+    if (m->stream)
+        stream_set_cancel(m->stream, NULL);
+    return ok;
+}
+
 /* Runs ids[state->position ..] of `rows` rows. */
 static bool run_rows(struct running *r, int rows, bool is_band, enum logits_wanted wanted,
                      struct err *e)
@@ -209,12 +220,11 @@ static bool run_rows(struct running *r, int rows, bool is_band, enum logits_want
         .progress = is_band && r->pass->progress ? take_progress : NULL,
         .progress_ctx = r,
     };
-    if (m->stream)
-        stream_set_cancel(m->stream, r->pass->cancel);
-    bool ok = tracing_forward(m, s->state, &batch, e);
-    if (m->stream)
-        stream_set_cancel(m->stream, NULL);
-    return ok;
+    if (!session_forward(s, &batch, e))
+        return false;
+    if (model_info(m->network)->has_draft)
+        model_draft_follow(m->network, s->state, &batch, rows, is_band, &m->experts);
+    return true;
 }
 
 bool session_is_cancelled(const struct strata_pass *pass, struct err *e)

@@ -132,6 +132,7 @@ struct strata_session {
     char *messages; /* NULL: none */
 
     struct draft_gate gate;
+    double guess_us; /* smoothed time of one guess of the draft layer; 0: not known */
 };
 
 /* Feeds ids[state->position .. end - 1] in bands, each after a snapshot for recovery; afterwards
@@ -152,6 +153,8 @@ bool session_take(struct strata_session *s, struct session_snapshot *to, struct 
 bool session_restore(struct strata_session *s, int position, struct err *e);
 /* Forgets snapshots beyond a position: the ids there are about to change. */
 void session_forget_beyond(struct strata_session *s, int position);
+/* A pass of the network, whose waits for reads its `cancel` ends too. */
+bool session_forward(struct strata_session *s, const struct batch *batch, struct err *e);
 /* Before a decode step: takes a snapshot for recovery when the last one is old. */
 bool session_before_step(struct strata_session *s, struct err *e);
 /* A decode step of ids[n_ids .. n_ids + n - 1]; the state is level with the ids. */

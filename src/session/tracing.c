@@ -202,6 +202,9 @@ bool strata_trace_begin(struct strata_model *m, const char *path, struct strata_
         err_set(&e, ERR_USAGE, "%s: has no experts that could be traced", m->path);
     else if (m->tracing)
         err_set(&e, ERR_USAGE, "%s: a trace is being written already", m->path);
+    else if (model_info(m->network)->has_draft)
+        err_set(&e, ERR_USAGE, "%s: a trace cannot hold the turns of a draft layer: trace without it",
+                m->path);
     struct tracing *t = e.code ? NULL : mem_alloc(sizeof *t, "a trace", &e);
     if (t && !open_writer(m, t, path, &e)) {
         mem_free(t);

@@ -394,10 +394,35 @@ static void check_trace(struct run *u, const struct prompt *p, const struct coll
     npy_close(&gold);
 }
 
+/* The draft layer's logits: row i joins the token at i + 1 with the residual at i. */
+static void check_mtp(struct run *u, const struct prompt *p, const struct collected *c)
+{
+    struct npy_file gold;
+    char want[64], got[96];
+    if (!open_array(u, p, "mtp", &gold))
+        return;
+    const float *g = gold.members[0].array.data;
+    const struct part *mine = find_part(c, "draft");
+    size_t count = (p->n - 1) * (size_t)u->vocab;
+    bool fits = mine && gold.members[0].array.count == count && mine->bytes == count * sizeof *g;
+    double allowed = number(json_get(json_get(u->root, "tolerance"), "value"), 0), most = 1, off = 0;
+    for (size_t i = 0; fits && i < count; i++) {
+        double d = fabs((double)((const float *)(void *)mine->data)[i] - (double)g[i]);
+        off = d > off || d != d ? d : off;
+        most = fmax(most, fabs((double)g[i]));
+    }
+    snprintf(want, sizeof want, "at most %.3g of %.4g", allowed, most);
+    snprintf(got, sizeof got, "%.3g of it", off / most);
+    outcome(u, p->name, "mtp", fits && off <= allowed * most, want,
+            fits ? got : "an array of another size");
+    npy_close(&gold);
+}
+
 static bool has_intermediates(const struct prompt *p)
 {
     return json_get(p->json, "layers") || json_get(p->json, "ngram_rows") ||
-           json_get(p->json, "experts") || json_get(p->json, "trace");
+           json_get(p->json, "experts") || json_get(p->json, "trace") ||
+           json_get(p->json, "mtp");
 }
 
 static void check_prompt(struct run *u, struct prompt *p)
@@ -436,8 +461,8 @@ static void check_prompt(struct run *u, struct prompt *p)
         check_ngram_rows(u, p, &c);
         check_trace(u, p, &c);
     }
-    if (json_get(p->json, "mtp") && !u->rounded)
-        case_skip(u->r, u->path, p->name, "mtp: drafts are not supported yet");
+    if (d && json_get(p->json, "mtp") && !u->rounded)
+        check_mtp(u, p, &c);
     strata_session_free(s);
     strata_session_free(t);
     strata_session_free(d);
@@ -448,11 +473,22 @@ static void check_prompt(struct run *u, struct prompt *p)
 
 /* ---- models --------------------------------------------------------------------------------- */
 
+/* Whether a prompt has golden logits of the draft layer. */
+static bool has_mtp(const struct run *u)
+{
+    const struct json *prompts = json_get(u->root, "prompts");
+    for (size_t i = 0; i < prompts->count; i++)
+        if (json_get(&prompts->items[i], "mtp"))
+            return true;
+    return false;
+}
+
 static bool open_model(struct run *u, const char *gguf, bool exact)
 {
     struct strata_error e = {0};
     struct strata_model_info info;
-    struct strata_options o = {.kv = STRATA_KV_F32, .exact_activations = exact, .sessions = 3,
+    enum strata_draft draft = has_mtp(u) ? STRATA_DRAFT_MTP : STRATA_DRAFT_AUTO;
+    struct strata_options o = {.kv = STRATA_KV_F32, .draft = draft, .exact_activations = exact, .sessions = 3,
                                .ctx = 1024};
     u->m = strata_model_open(gguf, &o, &e);
     if (u->m && strata_model_load(u->m, &e) && strata_model_info(u->m, &info, &e)) {

@@ -11,10 +11,23 @@
 
 enum { PROMPT = 40, ANSWER = 60, SEEDS = 6 };
 
-static const char *const models[] = {
-    MODEL("q4e_ngram"),  MODEL("q4e_sparse"), MODEL("q4e_odd"),           MODEL("q3m_plain"),
-    MODEL("q3n_legacy"), MODEL("q35_plain"),  SHIPPED "/strata-demo.gguf"};
+static const struct {
+    const char *path;
+    bool has_layer; /* a draft layer */
+} models[] = {{MODEL("q4e_ngram"), false}, {MODEL("q4e_sparse"), false},
+              {MODEL("q4e_odd"), false},   {MODEL("q4e_fused"), true},
+              {MODEL("q3m_plain"), false}, {MODEL("q3n_legacy"), true},
+              {MODEL("q35_plain"), true},  {SHIPPED "/strata-demo.gguf", false}};
 enum { MODELS = sizeof models / sizeof *models };
+
+/* Where guesses come from, and the rows of a window; 0: by the gate. */
+static const struct {
+    enum strata_draft draft;
+    int rows;
+} ways[] = {{STRATA_DRAFT_LOOKUP, 2}, {STRATA_DRAFT_LOOKUP, 3}, {STRATA_DRAFT_LOOKUP, 8},
+            {STRATA_DRAFT_AUTO, 0},   {STRATA_DRAFT_MTP, 4},    {STRATA_DRAFT_MTP, 8},
+            {STRATA_DRAFT_MTP, 0}};
+enum { WAYS = sizeof ways / sizeof *ways };
 
 /* An answer of so many ids, or until one of those that end it. */
 struct answer {
@@ -85,54 +98,120 @@ static struct strata_sampling sampling_of(int seed)
                                     .seed = (uint64_t)seed};
 }
 
+/* One answer by guesses, its ids and its saved state against those without. */
+static void answer_again(struct fixture *f, const struct strata_sampling *p,
+                         const struct answer *want, const char *plain, const char *drafted)
+{
+    struct strata_error e = {0};
+    struct answer got = {.most = want->most, .end = -1};
+    begin(f, p);
+    fixture_ok(strata_answer(f->session, (size_t)got.most, take, &got, NULL, &e), &e);
+    assert_int_equal(got.n, want->n);
+    assert_memory_equal(got.ids, want->ids, (size_t)got.n * sizeof *got.ids);
+    fixture_ok(strata_save(f->session, drafted, &e), &e);
+    assert_same_file(plain, drafted); /* ids, logits, keys, recurrent state */
+}
+
 static void answers_and_states_are_those_without_guesses(void **unused)
 {
     static const char plain[] = "drafts-plain.strses", drafted[] = "drafts-drafted.strses";
-    static const int windows[] = {2, 3, 8, 0};
-    uint64_t right = 0, wrong = 0;
+    uint64_t right[2] = {0}, wrong[2] = {0};
     for (int m = 0; m < MODELS; m++) {
-        struct fixture without = fixture_open(
-            models[m], &(struct strata_options){.ctx = 128, .draft = STRATA_DRAFT_OFF});
-        struct fixture with[4];
-        for (int w = 0; w < 4; w++)
-            with[w] =
-                fixture_open(models[m], &(struct strata_options){.ctx = 128,
-                                                                 .draft_rows = windows[w],
-                                                                 .arena = w % 2 ? "min" : NULL});
+        struct strata_options o = {.ctx = 128, .draft = STRATA_DRAFT_OFF};
+        struct fixture without = fixture_open(models[m].path, &o), with[WAYS];
+        int n = 0;
+        for (; n < WAYS && (models[m].has_layer || ways[n].draft != STRATA_DRAFT_MTP); n++) {
+            o.draft = ways[n].draft;
+            o.draft_rows = ways[n].rows;
+            o.arena = n % 2 ? "min" : NULL;
+            with[n] = fixture_open(models[m].path, &o);
+        }
         for (int seed = 0; seed < SEEDS; seed++) {
             struct strata_sampling p = sampling_of(seed);
             struct answer want = {.most = seed % 2 ? ANSWER : ANSWER - seed, .end = -1};
             answer_plainly(&without, &p, &want, plain);
-            for (int w = 0; w < 4; w++) {
-                struct strata_error e = {0};
-                struct answer got = {.most = want.most, .end = -1};
-                begin(&with[w], &p);
-                fixture_ok(strata_answer(with[w].session, (size_t)got.most, take, &got, NULL, &e),
-                           &e);
-                assert_int_equal(got.n, want.n);
-                assert_memory_equal(got.ids, want.ids, (size_t)got.n * sizeof *got.ids);
-                fixture_ok(strata_save(with[w].session, drafted, &e), &e);
-                assert_same_file(plain, drafted); /* ids, logits, keys, recurrent state */
-            }
+            for (int w = 0; w < n; w++)
+                answer_again(&with[w], &p, &want, plain, drafted);
         }
         struct strata_stats s;
         strata_stats_get(without.model, &s);
         assert_int_equal(s.drafted, 0);
-        for (int w = 0; w < 3; w++) {
+        for (int w = 0; w < n; w++) {
             strata_stats_get(with[w].model, &s);
-            right += s.accepted;
-            wrong += s.drafted - s.accepted;
+            right[ways[w].draft == STRATA_DRAFT_MTP] += s.accepted;
+            wrong[ways[w].draft == STRATA_DRAFT_MTP] += s.drafted - s.accepted;
             assert_int_equal(s.decode_tokens, SEEDS * (ANSWER - 1) - (0 + 2 + 4));
-        }
-        for (int w = 0; w < 4; w++)
             fixture_close(&with[w]);
+        }
         fixture_close(&without);
     }
-    print_message("%llu guesses were right, %llu wrong\n", (unsigned long long)right,
-                  (unsigned long long)wrong);
-    assert_true(right > 50 && wrong > 50); /* it was put to the test */
+    for (int k = 0; k < 2; k++) { /* it was put to the test */
+        print_message("%s: %llu guesses were right, %llu wrong\n", k ? "draft layer" : "lookup",
+                      (unsigned long long)right[k], (unsigned long long)wrong[k]);
+        assert_true(right[k] > 20 && wrong[k] > 50);
+    }
     remove(plain);
     remove(drafted);
+}
+
+/* Rows of the draft layer's logits, one after the other. */
+struct rows {
+    float *values;
+    size_t n, vocab;
+};
+
+static void take_draft(void *ctx, const char *name, enum strata_element type, const void *data,
+                       int rows, int n_dims, const int *dims)
+{
+    struct rows *r = ctx;
+    if (strcmp(name, "draft"))
+        return;
+    assert_true(n_dims == 1 && (size_t)dims[0] == r->vocab);
+    memcpy(r->values + r->n * r->vocab, data, (size_t)rows * r->vocab * sizeof(float));
+    r->n += (size_t)rows;
+}
+
+static void a_draft_layer_has_the_same_bits_however_it_is_fed(void **unused)
+{
+    static const int bands[] = {64, 1, 3, 7}, tiles[] = {64, 1, 2, 3};
+    for (int m = 0; m < MODELS; m++) {
+        if (!models[m].has_layer)
+            continue;
+        float *first = NULL;
+        for (int w = 0; w < 4; w++) {
+            struct strata_error e = {0};
+            struct strata_options o = {
+                .ctx = 128, .draft = STRATA_DRAFT_MTP, .band = bands[w], .tile = tiles[w]};
+            struct fixture f = fixture_open(models[m].path, &o);
+            struct rows r = {.vocab = (size_t)f.vocab};
+            r.values = calloc(PROMPT * r.vocab, sizeof *r.values);
+            int32_t ids[PROMPT];
+            fixture_ids(ids, PROMPT, f.vocab);
+            struct strata_pass pass = {.ctx = &r, .dump = take_draft};
+            fixture_ok(strata_feed(f.session, ids, PROMPT, &pass, &e), &e);
+            assert_int_equal(r.n, PROMPT - 1);
+            if (!first)
+                first = r.values;
+            else
+                assert_memory_equal(first, r.values, r.n * r.vocab * sizeof *first);
+            if (r.values != first)
+                free(r.values);
+            fixture_close(&f);
+        }
+        free(first);
+    }
+}
+
+static void a_draft_layer_that_is_not_there_is_refused(void **unused)
+{
+    struct strata_error e = {0};
+    struct strata_options o = {.draft = STRATA_DRAFT_MTP};
+    struct strata_model *m = strata_model_open(models[0].path, &o, &e);
+    assert_non_null(m);
+    assert_false(strata_model_load(m, &e));
+    assert_int_equal(e.code, STRATA_USAGE);
+    assert_non_null(strstr(e.text, "no draft layer"));
+    strata_model_free(m);
 }
 
 /* An answer may end in the middle of a window, at any id, and where the context does. */
@@ -142,7 +221,7 @@ static void an_answer_ends_at_the_same_place(void **unused)
     struct strata_sampling p = sampling_of(0);
     for (int m = 0; m < MODELS; m++) {
         struct strata_options o = {.ctx = PROMPT + 20, .draft_rows = 6};
-        struct fixture f = fixture_open(models[m], &o);
+        struct fixture f = fixture_open(models[m].path, &o);
         for (int end = 1; end < 20; end += 3) {
             struct strata_error e = {0};
             struct answer want = {.most = end, .end = -1}, got = {.most = ANSWER, .end = -1};
@@ -173,7 +252,7 @@ static void an_interrupted_answer_goes_on_with_the_same_ids(void **unused)
 {
     struct strata_sampling p = sampling_of(1);
     struct fixture f =
-        fixture_open(models[0], &(struct strata_options){.ctx = 128, .draft_rows = 5});
+        fixture_open(models[0].path, &(struct strata_options){.ctx = 128, .draft_rows = 5});
     struct strata_error e = {0};
     struct answer want = {.most = ANSWER, .end = -1};
     answer_plainly(&f, &p, &want, "drafts-cut.strses");
@@ -274,12 +353,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_and_states_are_those_without_guesses),
+        cmocka_unit_test(a_draft_layer_has_the_same_bits_however_it_is_fed),
+        cmocka_unit_test(a_draft_layer_that_is_not_there_is_refused),
         cmocka_unit_test(an_answer_ends_at_the_same_place),
         cmocka_unit_test(an_interrupted_answer_goes_on_with_the_same_ids),
         cmocka_unit_test(the_longest_latest_match_is_continued),
         cmocka_unit_test(the_gate_finds_what_pays),
     };
-    /* In memory where there is such a place: each file is synced, which a busy drive takes long for. */
+    /* In memory where there is such a place: each file is synced, which a busy drive takes long
+     * for. */
     char folder[] = "/dev/shm/strata-drafts-XXXXXX";
     bool is_there = mkdtemp(folder) && !chdir(folder);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
