@@ -7,7 +7,7 @@
  *
  * Up to ROWS_QUEUED reads have a buffer and are with the engine, which decides how many are in
  * flight; when one arrives its row is copied to every place that wants it, and its buffer is used
- * for the next. */
+ * for the next. Rows that were read last are kept and not read again. */
 #include "stream/stream.h"
 
 #include <assert.h>
@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "stream/row_cache.h"
 #include "stream/sort.h"
 
 #define ROWS_QUEUED 1024
@@ -37,7 +38,8 @@ struct stream_rows {
     int wanted, next;  /* keys of the request; the next that has not been asked for */
     bool has_failed;
     struct err error;
-    uint64_t bytes_read, wait_us;
+    struct row_cache *cache;
+    uint64_t bytes_read, wait_us, cache_hits;
 };
 
 static size_t room_of_row(size_t row_bytes, size_t io_align)
@@ -54,7 +56,8 @@ size_t stream_rows_memory(size_t row_bytes, int most_rows, size_t io_align)
 {
     int buffers = buffers_for(most_rows);
     return sizeof(struct stream_rows) + (size_t)buffers * (room_of_row(row_bytes, io_align) + 8) +
-           (size_t)most_rows * (row_bytes + 8) + io_queue_memory(buffers, 0) + 4096;
+           (size_t)most_rows * (row_bytes + 8) + io_queue_memory(buffers, 0) +
+           row_cache_memory(row_bytes) + 4096;
 }
 
 static bool allocate(struct stream_rows *r, struct err *e)
@@ -69,7 +72,8 @@ static bool allocate(struct stream_rows *r, struct err *e)
     r->key_of = mem_alloc_array(buffers, sizeof *r->key_of, "rows", e);
     r->spare = mem_alloc_array(buffers, sizeof *r->spare, "rows", e);
     r->queue = io_queue_create(r->io, r->buffers, e);
-    return r->memory && r->key && r->key_of && r->spare && r->queue;
+    r->cache = row_cache_create(r->row_bytes, e);
+    return r->cache && r->memory && r->key && r->key_of && r->spare && r->queue;
 }
 
 struct stream_rows *stream_rows_create(struct io *io, int file, uint64_t table_offset, uint64_t rows,
@@ -109,6 +113,7 @@ void stream_rows_free(struct stream_rows *r)
     if (!r)
         return;
     io_queue_close(r->queue);
+    row_cache_free(r->cache);
     mem_unmap(r->memory, r->memory_bytes);
     mem_free(r->key);
     mem_free(r->key_of);
@@ -121,17 +126,35 @@ static uint64_t row_of_key(uint64_t key)
     return key >> PLACE_BITS;
 }
 
-/* Asks for distinct rows as long as there are buffers. */
+/* Copies a row to every place of the request that wants it, from key k on. */
+static void answer(struct stream_rows *r, int k, const void *bytes)
+{
+    uint64_t row = row_of_key(r->key[k]);
+    for (; k < r->wanted && row_of_key(r->key[k]) == row; k++)
+        memcpy(r->answer + (r->key[k] & ((1 << PLACE_BITS) - 1)) * r->row_bytes, bytes, r->row_bytes);
+}
+
+static void read_row(struct stream_rows *r, uint64_t row)
+{
+    uint64_t align = io_align(r->io), from = r->table_offset + row * r->row_bytes;
+    uint64_t first = from & ~(align - 1), end = mem_round_up(from + r->row_bytes, align);
+    int b = r->spare[--r->spares];
+    r->key_of[b] = r->next;
+    io_submit(r->queue, IO_ROWS, r->file, first, (size_t)(end - first),
+              r->memory + (size_t)b * r->room, (uint64_t)b);
+}
+
+/* Answers what is kept, asks for other rows as long as there are buffers. */
 static void ask(struct stream_rows *r)
 {
     while (r->next < r->wanted && r->spares && !r->has_failed) {
         uint64_t row = row_of_key(r->key[r->next]);
-        uint64_t align = io_align(r->io), from = r->table_offset + row * r->row_bytes;
-        uint64_t first = from & ~(align - 1), end = mem_round_up(from + r->row_bytes, align);
-        int b = r->spare[--r->spares];
-        r->key_of[b] = r->next;
-        io_submit(r->queue, IO_ROWS, r->file, first, (size_t)(end - first),
-                  r->memory + (size_t)b * r->room, (uint64_t)b);
+        const void *kept = row_cache_find(r->cache, row);
+        if (kept)
+            answer(r, r->next, kept);
+        else
+            read_row(r, row);
+        r->cache_hits += kept != NULL;
         while (r->next < r->wanted && row_of_key(r->key[r->next]) == row)
             r->next++;
     }
@@ -152,9 +175,8 @@ static void note_arrival(struct stream_rows *r, const struct io_completion *c)
     }
     r->bytes_read += c->bytes;
     uint64_t shift = (r->table_offset + row * r->row_bytes) & (io_align(r->io) - 1);
-    for (; k < r->wanted && row_of_key(r->key[k]) == row; k++)
-        memcpy(r->answer + (r->key[k] & ((1 << PLACE_BITS) - 1)) * r->row_bytes,
-               r->memory + (size_t)b * r->room + shift, r->row_bytes);
+    answer(r, k, r->memory + (size_t)b * r->room + shift);
+    row_cache_put(r->cache, row, r->memory + (size_t)b * r->room + shift);
 }
 
 /* Takes completions until none is outstanding; what has not started is given up if told to. */
@@ -205,4 +227,5 @@ void stream_rows_add_stats(const struct stream_rows *r, struct stream_stats *out
     out->bytes_rows += r->bytes_read;
     out->bytes_read += r->bytes_read;
     out->wait_us += r->wait_us;
+    out->row_cache_hits += r->cache_hits;
 }

@@ -74,7 +74,35 @@ static void a_row_asked_many_times_is_read_once(void **state)
     check_request(r, rows, 100);
     stream_rows_add_stats(r, &many);
     assert_true(once.bytes_rows > 0 && once.bytes_rows == once.bytes_read);
-    assert_int_equal(many.bytes_rows, 2 * once.bytes_rows);
+    assert_int_equal(many.bytes_rows, once.bytes_rows); /* the row was kept */
+    assert_int_equal(many.row_cache_hits, 1);
+    stream_rows_free(r);
+    io_close(io);
+}
+
+/* More rows than are kept, some again and again: what comes is always right. */
+static void rows_that_are_kept_are_the_last_ones(void **state)
+{
+    struct err e = {0};
+    struct io *io = io_create(file_paths, FILES, NULL, &e);
+    struct stream_rows *r = open_rows(io, 600);
+    struct stream_stats before = {0}, after = {0};
+    uint64_t rows[600];
+    for (uint64_t first = 0; first + 500 <= ROWS; first += 500) {
+        for (uint64_t i = 0; i < 600; i++)
+            rows[i] = i < 500 ? first + i : i - 500; /* rows 0 to 99 each time */
+        check_request(r, rows, 600);
+    }
+    stream_rows_add_stats(r, &before);
+    check_request(r, rows, 600);
+    stream_rows_add_stats(r, &after);
+    assert_int_equal(after.bytes_rows, before.bytes_rows);
+    assert_int_equal(after.row_cache_hits, before.row_cache_hits + 600);
+    rows[0] = 200; /* long gone */
+    check_request(r, rows, 1);
+    after = (struct stream_stats){0};
+    stream_rows_add_stats(r, &after);
+    assert_true(after.bytes_rows > before.bytes_rows);
     stream_rows_free(r);
     io_close(io);
 }
@@ -158,6 +186,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_come_in_the_order_asked),
         cmocka_unit_test(a_row_asked_many_times_is_read_once),
+        cmocka_unit_test(rows_that_are_kept_are_the_last_ones),
         cmocka_unit_test(a_request_may_be_given_up_for_another_or_for_good),
         cmocka_unit_test(a_failed_row_is_named_and_the_next_request_works),
         cmocka_unit_test(tables_that_cannot_be_are_refused),
