@@ -105,6 +105,8 @@ struct strata_options {
                                 the mean; NULL or "0": exact */
     int moce_keep;           /* best experts that it selects in any case */
     bool prompt_moce;        /* it routes prompts too */
+    const char *sidecar;     /* experts as `strata_pack` wrote them: its path, "off"; NULL: one beside
+                                the model, if it is there */
     const char *popularity;  /* profile of what is used, read at load and written at the end: its path;
                                 "auto": beside the model; NULL or "off": none */
     const char *chat_family; /* renderer, overrides the file's template; NULL: by the file */
@@ -154,6 +156,16 @@ bool strata_plan_get(struct strata_model *m, struct strata_plan *out, struct str
 /* As a table for people or as one JSON object (keys: `strata plan --json`), without a final line
  * end. Freed with strata_free. */
 char *strata_plan_text(struct strata_model *m, bool json, struct strata_error *e);
+
+struct strata_pack_options {
+    const char *path; /* NULL: STEM.strata-pack beside the model */
+    bool checksums;   /* of every record, checked when they are read */
+    bool verify;      /* compare every byte with the model afterwards */
+    bool only_verify; /* an existing one, without writing */
+};
+/* Writes the sidecar: every expert in one piece, so that one read brings it. One that was interrupted
+ * is gone on with. Progress and cancel are those of the model's options; no weights need be loaded. */
+bool strata_pack(struct strata_model *m, const struct strata_pack_options *o, struct strata_error *e);
 
 /* Allocates by the plan and reads the trunk. Once; after a failure only freeing is useful. */
 bool strata_model_load(struct strata_model *m, struct strata_error *e);

@@ -48,6 +48,7 @@ struct strata_model *open_model(const struct options *o, int snapshots, struct s
         .moce = option_text(o, OPTION_MOCE),
         .moce_keep = whole(o, OPTION_MOCE_KEEP),
         .prompt_moce = option_given(o, OPTION_PROMPT_MOCE),
+        .sidecar = option_text(o, OPTION_SIDECAR),
         .popularity = popularity ? popularity : "auto",
         .chat_family = option_text(o, OPTION_CHAT_TEMPLATE),
         .note = take_note,

@@ -17,6 +17,7 @@ enum {
     SYNTH = 1 << COMMAND_SYNTH,
     PROBE = 1 << COMMAND_PROBE,
     REPLAY = 1 << COMMAND_REPLAY,
+    PACK = 1 << COMMAND_PACK,
     HELP = 1 << COMMAND_HELP,
     ANSWERS = RUN | CHAT,           /* commands that sample */
     PLANNED = RUN | CHAT | PLAN | LOGITS | BENCH, /* commands that a memory plan is made for */
@@ -77,6 +78,11 @@ const struct command_line command_lines[COMMANDS] = {
         "Runs a trace (run --trace FILE) again without the model: first as the run was, which must\n"
         "give its hits and misses exactly, then with other policies, arenas and guesses, and with\n"
         "the bound that no policy can pass. Times come from what `strata probe` measured.", 1},
+    [COMMAND_PACK] = {
+        COMMAND_PACK, "pack", "MODEL [-o FILE] [--checksums] [--verify]",
+        "write the experts once more, so that one read brings each",
+        "Writes every expert in one piece beside the model (STEM.strata-pack), which runs use from\n"
+        "then on: one read for each in place of three. An interrupted pack is gone on with.", 1},
     [COMMAND_HELP] = {
         COMMAND_HELP, "help", "[COMMAND] [--man | --completion SHELL]",
         "this page, or that of a command",
@@ -115,6 +121,8 @@ const struct option_line option_lines[OPTIONS] = {
     {OPTION_SAVE, TASK, OPTION_TEXT, 0, "save", "FILE", RUN, .help = "save the state at the end"},
     {OPTION_LOAD, TASK, OPTION_TEXT, 0, "load", "FILE", ANSWERS,
      .help = "go on from a saved state"},
+    {OPTION_PACK_OUT, TASK, OPTION_TEXT, 'o', "output", "FILE", PACK,
+     .help = "where to (STEM.strata-pack beside the model)"},
     {OPTION_OUT, TASK, OPTION_TEXT, 0, "out", "FILE.npy", LOGITS,
      .help = "where to: float32, a row for each id"},
     {OPTION_LAST, TASK, OPTION_FLAG, 0, "last", NULL, LOGITS,
@@ -188,6 +196,12 @@ const struct option_line option_lines[OPTIONS] = {
     {OPTION_CSV, TASK, OPTION_FLAG, 0, "csv", NULL, REPLAY, .help = "comma-separated values"},
     {OPTION_SVG, TASK, OPTION_TEXT, 0, "svg", "FILE", REPLAY,
      .help = "a chart of hit rate over arena size"},
+    {OPTION_SIDECAR, MACHINE, OPTION_TEXT, 0, "sidecar", "FILE|off", PLANNED,
+     .help = "experts as `pack` wrote them (beside the model)", .is_rare = true},
+    {OPTION_CHECKSUMS, TASK, OPTION_FLAG, 0, "checksums", NULL, PACK,
+     .help = "of every expert, checked when it is read"},
+    {OPTION_VERIFY, TASK, OPTION_FLAG, 0, "verify", NULL, PACK,
+     .help = "compare one that is there with the model, write nothing"},
 
     /* Sampling. */
     {OPTION_TEMP, SAMPLING, OPTION_REAL, 0, "temp", "X", ANSWERS,

@@ -273,7 +273,8 @@ static bool check_together(struct options *o, struct strata_error *e)
         if (option_given(o, exclusive[i].first) && option_given(o, exclusive[i].second))
             return wrong(e, "%s and %s do not go together", shown_name(exclusive[i].first, first),
                          shown_name(exclusive[i].second, second));
-    bool is_model = o->command == COMMAND_INSPECT || o->command == COMMAND_PLAN;
+    bool is_model = o->command == COMMAND_INSPECT || o->command == COMMAND_PLAN ||
+                    o->command == COMMAND_PACK;
     if (is_model && o->word) {
         if (option_given(o, OPTION_MODEL))
             return wrong(e, "-m %s and %s: one model is enough", option_text(o, OPTION_MODEL),

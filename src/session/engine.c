@@ -27,7 +27,8 @@ static bool copy_options(struct strata_model *m, const struct strata_options *o,
     if (!copy_text(&m->arena, own->arena, e) || !copy_text(&m->isa_name, own->isa, e) ||
         !copy_text(&m->io_engine, own->io, e) || !copy_text(&m->chat_family, own->chat_family, e) ||
         !copy_text(&m->policy, own->policy, e) || !copy_text(&m->read_ahead, own->read_ahead, e) ||
-        !copy_text(&m->moce, own->moce, e) || !copy_text(&m->popularity, own->popularity, e))
+        !copy_text(&m->moce, own->moce, e) || !copy_text(&m->popularity, own->popularity, e) ||
+        !copy_text(&m->sidecar, own->sidecar, e))
         return false;
     own->arena = m->arena;
     own->isa = m->isa_name;
@@ -37,6 +38,7 @@ static bool copy_options(struct strata_model *m, const struct strata_options *o,
     own->read_ahead = m->read_ahead;
     own->moce = m->moce;
     own->popularity = m->popularity;
+    own->sidecar = m->sidecar;
     if (!own->sessions)
         own->sessions = 1;
     return true;
@@ -131,6 +133,8 @@ void strata_model_free(struct strata_model *m)
         note_taker = NULL;
     }
     streaming_forget_copies(m);
+    packing_free(m);
+    mem_free(m->sidecar);
     mem_free(m->popularity);
     mem_free(m->moce);
     mem_free(m->read_ahead);
@@ -219,6 +223,7 @@ static bool load_experts(struct strata_model *m, struct err *e)
     if (!m->stream)
         return false;
     wire_experts(&m->experts, m->stream);
+    packing_wire(m);
     return streaming_start(m, e);
 }
 

@@ -32,6 +32,19 @@ bool streaming_start(struct strata_model *m, struct err *e);
 /* Before the stream is freed: writes the profile. */
 void streaming_finish(struct strata_model *m);
 
+/* Bytes of a model's name without "-00001-of-0000N" and ".gguf". */
+size_t streaming_stem_bytes(const char *path);
+
+/* The sidecar (packing.c): opens the one that the options name, or one beside the model that fits.
+ * False: one that was named cannot be used. */
+bool packing_find(struct strata_model *m, struct err *e);
+void packing_free(struct strata_model *m);
+const char *packing_path(const struct strata_model *m); /* NULL: none is used */
+/* Where the experts of a layer lie in it, as file number `file` of the read engine. */
+void packing_place(const struct strata_model *m, int layer, int file, struct stream_layer *out);
+/* Puts itself between the network and the stream, if a sidecar is used. */
+void packing_wire(struct strata_model *m);
+
 /* Where the experts lie; c->layer is freed by the caller with mem_free, c->arena_bytes is 0. */
 bool engine_stream_config(const struct strata_model *m, struct stream_config *c, struct err *e);
 /* Rows of the table that a pass of `rows` tokens asks for. */

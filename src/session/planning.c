@@ -56,12 +56,16 @@ static bool start_reads(struct strata_model *m, struct err *e)
         return true;
     if (!streaming_find_copies(m, e))
         return false;
+    if (!packing_find(m, e))
+        return false;
     int n = gguf_parts(m->file);
-    const char **paths = mem_alloc_array((size_t)n, sizeof *paths, "the list of files", e);
+    const char **paths = mem_alloc_array((size_t)n + 1, sizeof *paths, "the list of files", e);
     if (!paths)
         return false;
     for (int i = 0; i < n; i++)
         paths[i] = gguf_part_path(m->file, i);
+    if (m->packing)
+        paths[n++] = packing_path(m);
     struct io_options o = io_options_of(m);
     m->io = io_create(paths, n, &o, e);
     mem_free(paths);
@@ -85,6 +89,10 @@ bool engine_stream_config(const struct strata_model *m, struct stream_config *c,
         return false;
     for (int l = 0; l < n; l++) {
         struct model_experts x;
+        if (m->packing) {
+            packing_place(m, l, gguf_parts(m->file), &layers[l]);
+            continue;
+        }
         model_experts_of_layer(m->network, l, &x);
         layers[l].parts = x.parts;
         layers[l].experts = x.parts ? info->experts : 0;

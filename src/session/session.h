@@ -36,7 +36,7 @@ struct session_counters {
 };
 
 struct strata_model {
-    char *path, *arena, *isa_name, *io_engine, *chat_family; /* copies; all but path may be NULL */
+    char *path, *arena, *isa_name, *io_engine, *chat_family, *sidecar; /* copies; all but path may be NULL */
     char *policy, *read_ahead, *moce, *popularity;           /* likewise */
     struct strata_options options;                           /* its texts point to the copies */
 
@@ -70,6 +70,7 @@ struct strata_model {
     struct row_source row_source;
 
     struct tracing *tracing; /* NULL: none */
+    struct packing *packing; /* NULL: no sidecar is used */
     uint64_t profile_tokens;  /* that the popularity profile counted when it was read */
 
     int sessions; /* that exist */

@@ -121,8 +121,7 @@ void streaming_forget_copies(struct strata_model *m)
 
 /* ---- popularity ----------------------------------------------------------------------------- */
 
-/* Bytes of the model's name without "-00001-of-0000N" and ".gguf". */
-static size_t stem_bytes(const char *path)
+size_t streaming_stem_bytes(const char *path)
 {
     size_t n = strlen(path);
     if (n > 5 && !strcmp(path + n - 5, ".gguf"))
@@ -173,7 +172,7 @@ static void profile_path(const struct strata_model *m, char *out, size_t room)
         snprintf(out, room, "%s", said);
         return;
     }
-    snprintf(out, room, "%.*s.strata-pop", (int)stem_bytes(m->path), m->path);
+    snprintf(out, room, "%.*s.strata-pop", (int)streaming_stem_bytes(m->path), m->path);
     if (!folder_is_writable(out))
         cache_path(m, out, room);
 }

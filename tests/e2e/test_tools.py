@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tools around the engine: bench, synth, probe, replay."""
+"""The tools around the engine: bench, synth, probe, replay, pack."""
 
 import json
 import os
+import random
+import shutil
+import time
 
-from program import Case, DEMO, ROOT, VALID, call, environment, smoke
+from program import Case, DEMO, PROMPT, ROOT, VALID, call, environment, smoke, start
+
+# The full number, 200, takes some minutes: STRATA_KILLS=200.
+KILLS = int(os.environ.get("STRATA_KILLS", "15"))
 
 
 class Bench(Case):
@@ -189,3 +195,75 @@ class Replay(Case):
     def test_what_is_no_trace_is_refused(self):
         self.fails(1, "replay", DEMO, names=["strata-demo", "not a trace"])
         self.fails(2, "replay", names=["needs a trace"])
+
+
+class Pack(Case):
+    RUN = ("-p", PROMPT, "-n", "24", "--temp", "0", "--arena", "30%", "--popularity", "off", "--draft", "off", "--json")
+
+    def setUp(self):
+        super().setUp()
+        self.model = self.path("m.gguf")
+        self.sidecar = self.path("m.strata-pack")
+        shutil.copy(DEMO, self.model)
+
+    def run_it(self, *options):
+        done = self.succeeds("run", "-m", self.model, *self.RUN, *options)
+        result = done.json()
+        return (result["ids"], result["hits"], result["misses"]), done.err
+
+    @smoke
+    def test_same_text_from_a_sidecar(self):
+        plain, _ = self.run_it()
+        self.succeeds("pack", self.model, "--checksums")
+        self.succeeds("pack", self.model, "--verify")
+        packed, said = self.run_it("-v")
+        self.assertIn(b"experts are read from here", said)
+        self.assertEqual(packed, plain)
+        self.assertEqual(self.run_it("--sidecar", "off"), (plain, b""))
+
+    def test_a_damaged_record_is_read_from_the_model(self):
+        plain, _ = self.run_it()
+        self.succeeds("pack", self.model, "--checksums")
+        with open(self.sidecar, "r+b") as file:
+            # Header and checksums take 4,096 bytes each, then 12 layers of 24 records.
+            record = (os.path.getsize(self.sidecar) - 8192) // 288
+            for i in range(0, 288, 2):
+                file.seek(8192 + i * record + 5)
+                byte = file.read(1)
+                file.seek(-1, os.SEEK_CUR)
+                file.write(bytes([byte[0] ^ 0x10]))
+        damaged, said = self.run_it()
+        self.assertEqual(damaged, plain)
+        self.assertIn(b"is damaged; it is read from the model instead", said)
+        self.fails(1, "pack", self.model, "--verify", names=["not as the model has it"])
+
+    def test_a_sidecar_of_another_model_is_ignored_or_refused(self):
+        plain, _ = self.run_it()
+        self.write("m.strata-pack", b"STRPCK01" + bytes(8000))
+        self.assertIn(b"the sidecar is not used", self.run_it()[1])
+        self.assertEqual(self.run_it()[0], plain)
+        self.fails(1, "run", "-m", self.model, *self.RUN, "--sidecar", self.sidecar, names=["another model"])
+        self.fails(1, "run", "-m", self.model, *self.RUN, "--sidecar", self.path("none"), names=["none"])
+
+    def test_killed_at_any_moment_it_goes_on_and_nothing_wrong_is_accepted(self):
+        self.succeeds("pack", self.model, "--checksums")
+        with open(self.sidecar, "rb") as file:
+            whole = file.read()
+        some = random.Random(5)
+        for _ in range(KILLS):
+            if os.path.exists(self.sidecar):
+                os.remove(self.sidecar)
+            process = start("pack", self.model, "--checksums")
+            time.sleep(some.random() * 0.12)
+            process.kill()
+            process.communicate()
+            if os.path.exists(self.sidecar):
+                with open(self.sidecar, "rb") as file:
+                    self.assertEqual(file.read(), whole, "what has its name is whole")
+        self.succeeds("pack", self.model, "--checksums")
+        with open(self.sidecar, "rb") as file:
+            self.assertEqual(file.read(), whole)
+        self.assertFalse(os.path.exists(self.sidecar + ".part"))
+
+    def test_a_folder_that_cannot_be_written_is_an_error(self):
+        self.fails(1, "pack", self.model, "-o", "/proc/nothing", names=["/proc/nothing"])
