@@ -65,6 +65,18 @@ class EqualBytes(Case):
                     runs.append((done["ids"], file.read()))
             self.assertTrue(runs[0] == runs[1] == runs[2], "other ids or another state")
 
+    def test_a_draft_layer_changes_neither_ids_nor_state(self):
+        for name in ("q4e_fused", "q3n_legacy", "q35_plain"):
+            model, ids, _ = self.tiny(name, "long")
+            runs = []
+            for draft in ("off", "lookup", "mtp"):
+                state = self.path("drafts.strses")
+                done = self.succeeds("run", "-m", model, "--ids", ids, "-n", "60", "--temp", "0.5", "--seed", "7",
+                                     "--save", state, "--json", "--draft", draft).json()
+                with open(state, "rb") as file:
+                    runs.append((done["ids"], file.read()))
+            self.assertTrue(runs[0] == runs[1] == runs[2], "other ids or another state")
+
     def test_demo_model_every_way(self):
         shape, _ = array(self.compare(self.demo_ids(320), WAYS, DEMO))
         self.assertEqual(shape, (320, 8192))
