@@ -24,6 +24,7 @@ enum status command_synth(const struct options *o);
 enum status command_probe(const struct options *o);
 enum status command_replay(const struct options *o);
 enum status command_pack(const struct options *o);
+enum status command_kld(const struct options *o);
 enum status command_help(const struct options *o);
 
 /* ---- Messages (message.c) ------------------------------------------------------------------- */

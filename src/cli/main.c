@@ -15,6 +15,7 @@ static enum status (*const commands[COMMANDS])(const struct options *) = {
     [COMMAND_RENDER] = command_render,     [COMMAND_BENCH] = command_bench,
     [COMMAND_SYNTH] = command_synth,       [COMMAND_PROBE] = command_probe,
     [COMMAND_REPLAY] = command_replay,     [COMMAND_PACK] = command_pack,
+    [COMMAND_KLD] = command_kld,
     [COMMAND_HELP] = command_help,
 };
 

@@ -18,9 +18,10 @@ enum {
     PROBE = 1 << COMMAND_PROBE,
     REPLAY = 1 << COMMAND_REPLAY,
     PACK = 1 << COMMAND_PACK,
+    KLD = 1 << COMMAND_KLD,
     HELP = 1 << COMMAND_HELP,
     ANSWERS = RUN | CHAT,           /* commands that sample */
-    PLANNED = RUN | CHAT | PLAN | LOGITS | BENCH, /* commands that a memory plan is made for */
+    PLANNED = RUN | CHAT | PLAN | LOGITS | BENCH | KLD, /* commands that a memory plan is made for */
     ALL = (1 << COMMANDS) - 1,
 };
 
@@ -83,6 +84,11 @@ const struct command_line command_lines[COMMANDS] = {
         "write the experts once more, so that one read brings each",
         "Writes every expert in one piece beside the model (STEM.strata-pack), which runs use from\n"
         "then on: one read for each in place of three. An interrupted pack is gone on with.", 1},
+    [COMMAND_KLD] = {
+        COMMAND_KLD, "kld", "-m MODEL -f TEXT --against 'FLAGS' | --ref FILE.npy | --repeat",
+        "how far one configuration's words are from another's",
+        "Feeds a text to both and compares what they would say next: Kullback-Leibler divergence\n"
+        "from the reference, agreement of the best token, perplexity.", 0},
     [COMMAND_HELP] = {
         COMMAND_HELP, "help", "[COMMAND] [--man | --completion SHELL]",
         "this page, or that of a command",
@@ -99,7 +105,7 @@ const struct option_line option_lines[OPTIONS] = {
     {OPTION_MODEL, TASK, OPTION_TEXT, 'm', "model", "MODEL", ALL & ~(HELP | SYNTH | PROBE | REPLAY),
      .help = "the GGUF file, of a split set its first part"},
     {OPTION_PROMPT, TASK, OPTION_TEXT, 'p', "prompt", "TEXT", RUN, .help = "the text to continue"},
-    {OPTION_FILE, TASK, OPTION_TEXT, 'f', "file", "FILE", RUN,
+    {OPTION_FILE, TASK, OPTION_TEXT, 'f', "file", "FILE", RUN | KLD,
      .help = "the text is in FILE; `-` alone: on stdin"},
     {OPTION_IDS, TASK, OPTION_TEXT, 0, "ids", "FILE", RUN | LOGITS | BENCH,
      .help = "token ids in place of text, decimals; -: stdin"},
@@ -202,6 +208,14 @@ const struct option_line option_lines[OPTIONS] = {
      .help = "of every expert, checked when it is read"},
     {OPTION_VERIFY, TASK, OPTION_FLAG, 0, "verify", NULL, PACK,
      .help = "compare one that is there with the model, write nothing"},
+    {OPTION_AGAINST, TASK, OPTION_TEXT, 0, "against", "FLAGS", KLD,
+     .help = "options of the reference, beside those given"},
+    {OPTION_REF, TASK, OPTION_TEXT, 0, "ref", "FILE.npy", KLD,
+     .help = "the reference's logits of the same tokens"},
+    {OPTION_REPEAT, TASK, OPTION_FLAG, 0, "repeat", NULL, KLD,
+     .help = "against the same once more"},
+    {OPTION_KLD_TOKENS, TASK, OPTION_WHOLE, 'n', "tokens", "N", KLD,
+     .help = "of the text's tokens the first N (all)", .least = 2, .most = INT_MAX},
 
     /* Sampling. */
     {OPTION_TEMP, SAMPLING, OPTION_REAL, 0, "temp", "X", ANSWERS,
@@ -275,7 +289,7 @@ const struct option_line option_lines[OPTIONS] = {
 
     /* Everywhere. */
     {OPTION_JSON, COMMON, OPTION_FLAG, 0, "json", NULL,
-     RUN | INSPECT | PLAN | BENCH | PROBE | REPLAY,
+     RUN | INSPECT | PLAN | BENCH | PROBE | REPLAY | KLD,
      .help = "one JSON object on stdout and nothing else"},
     {OPTION_QUIET, COMMON, OPTION_FLAG, 'q', "quiet", NULL, ALL, .help = "only results and errors"},
     {OPTION_VERBOSE, COMMON, OPTION_FLAG, 'v', "verbose", NULL, ALL,

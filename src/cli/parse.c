@@ -243,6 +243,7 @@ static bool check_needed(const struct options *o, struct strata_error *e)
     } needed[] = {
         {COMMAND_LOGITS, OPTION_IDS},
         {COMMAND_RENDER, OPTION_MESSAGES},
+        {COMMAND_KLD, OPTION_FILE},
     };
     const char *command = command_lines[o->command].name;
     char name[32];
@@ -260,6 +261,9 @@ static bool check_needed(const struct options *o, struct strata_error *e)
         if (o->command == needed[i].command && !option_given(o, needed[i].option))
             return wrong(e, "%s needs %s: strata %s --help says more", command,
                          shown_name(needed[i].option, name), command);
+    if (o->command == COMMAND_KLD && option_given(o, OPTION_AGAINST) + option_given(o, OPTION_REF) +
+                                             option_given(o, OPTION_REPEAT) != 1)
+        return wrong(e, "kld needs one of --against, --ref and --repeat");
     if (o->command == COMMAND_LOGITS && !option_given(o, OPTION_OUT) &&
         !option_given(o, OPTION_DUMP))
         return wrong(e, "logits needs --out FILE.npy or --dump DIR, or has nothing to do");

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tools around the engine: bench, synth, probe, replay, pack."""
+"""The tools around the engine: bench, synth, probe, replay, pack, kld."""
 
 import json
 import os
@@ -267,3 +267,37 @@ class Pack(Case):
 
     def test_a_folder_that_cannot_be_written_is_an_error(self):
         self.fails(1, "pack", self.model, "-o", "/proc/nothing", names=["/proc/nothing"])
+
+
+class Kld(Case):
+    def kld(self, *options):
+        return self.succeeds("kld", "-m", DEMO, "-f", VALID, "--popularity", "off", "--json", *options).json()
+
+    @smoke
+    def test_a_configuration_is_itself(self):
+        done = self.kld("-n", "60", "--repeat")
+        self.assertEqual((done["kl_mean"], done["kl_max"], done["top1"], done["tokens"]), (0, 0, 1, 59))
+        self.assertEqual(done["ppl"], done["ppl_ref"])
+        self.assertLess(done["ppl"], 200)
+
+    def test_recorded_logits_are_a_reference_too(self):
+        with open(VALID, "rb") as file:
+            ids = self.ids(file.read(4000))[:50]
+        out = self.path("logits.npy")
+        self.succeeds("logits", "-m", DEMO, "--ids", self.write_ids("ids", ids), "--out", out)
+        done = self.kld("-n", "50", "--ref", out)
+        self.assertEqual((done["kl_max"], done["top1"]), (0, 1))
+        self.fails(1, "kld", "-m", DEMO, "-f", VALID, "-n", "51", "--ref", out, names=["50 rows", "51"])
+        self.fails(1, "kld", "-m", DEMO, "-f", VALID, "-n", "51", "--ref", DEMO, names=["not a .npy file"])
+
+    def test_windows_are_scored_apart_and_routing_by_residency_costs(self):
+        done = self.kld("-n", "90", "--ctx", "40", "--arena", "20%", "--against", "--moce 0.85")
+        self.assertEqual(done["tokens"], 39 + 39 + 9)
+        self.assertGreater(done["kl_mean"], 0)
+        self.assertGreater(done["ppl_ref"], done["ppl"])
+        stepwise = self.kld("-n", "90", "--ctx", "40", "--arena", "20%", "--moce", "0", "--against", "--moce 0.0001")
+        self.assertLess(stepwise["kl_mean"], done["kl_mean"])
+
+    def test_what_makes_no_sense_is_refused(self):
+        self.fails(2, "kld", "-m", DEMO, "-f", VALID, names=["--against", "--ref", "--repeat"])
+        self.fails(1, "kld", "-m", DEMO, "-f", VALID, "--against", "--nonsense", names=["--against", "--nonsense"])
