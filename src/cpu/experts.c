@@ -3,14 +3,19 @@
  *
  * Jobs are cut into batches of as many (job, row) pairs, "entries", as the scratch holds. A batch
  * is four steps, each on all threads: round the rows of x; gate and up products; silu(gate) * up,
- * rounded; down products, added to the sums. In the last step a thread owns columns of the sums, so
- * no element is ever touched by two. */
+ * rounded; down products, added to the sums. Rows that are rounded are then packed where a job has
+ * enough of them for tiles; such a job starts at a multiple of CPU_TILE_ROWS. In the last step a
+ * thread owns columns of the sums, so no element is ever touched by two. */
 #include <string.h>
 
+#include "base/mem.h"
 #include "cpu/state.h"
 
 /* Weight rows of one item of the gate and up products. */
 #define PRODUCT_ROWS_MOST 64
+
+/* A slot that was left out. */
+#define NO_ROW (-1)
 
 enum form { FORM_FLOAT = 1, FORM_32 = 2, FORM_256 = 4 };
 
@@ -21,7 +26,8 @@ struct batch {
     int embd, width;
     bool exact;
     int n_tasks, n_slots, n_entries;
-    int piece; /* weight rows or columns of one item */
+    bool has_tiles; /* a task has rows enough */
+    int piece;      /* weight rows or columns of one item */
     unsigned in_forms, mid_forms;
     struct cpu_acts in, mid;
     _Atomic int bad_slot, bad_task, range_task; /* INT_MAX: none */
@@ -42,19 +48,25 @@ static struct cpu_weight weight_of(const struct tensor *w)
 static int add_task(struct batch *b, const struct expert_job *job, int from)
 {
     struct cpu_scratch *s = &b->c->scratch;
-    int room = s->entries - b->n_entries, left = job->n - from;
-    int n = left < room ? left : room;
-    if (n == 0)
+    int left = job->n - from, slot = b->n_slots, entry = b->n_entries;
+    if (left >= CPU_TILE_ROWS_LEAST) {
+        slot = (int)mem_round_up((size_t)slot, CPU_TILE_ROWS);
+        entry = (int)mem_round_up((size_t)entry, CPU_TILE_ROWS);
+    }
+    int room = s->entries - entry, n = left < room ? left : room;
+    if (n <= 0)
         return 0;
-    int slot = b->n_slots;
     /* A decoded token gives every expert the same row: it is rounded once. */
     if (n == 1 && b->n_slots && s->slot_rows[b->n_slots - 1] == job->rows[from])
         slot = b->n_slots - 1;
+    for (int i = b->n_slots; i < slot; i++)
+        s->slot_rows[i] = NO_ROW;
     for (int i = 0; i < n; i++)
         s->slot_rows[slot + i] = job->rows[from + i];
+    s->tasks[b->n_tasks++] = (struct expert_task){job, from, n, slot, entry};
     b->n_slots = slot + n;
-    s->tasks[b->n_tasks++] = (struct expert_task){job, from, n, slot, b->n_entries};
-    b->n_entries += n;
+    b->n_entries = entry + n;
+    b->has_tiles |= n >= CPU_TILE_ROWS_LEAST;
     b->in_forms |= form_of(b, &job->gate) | form_of(b, &job->up);
     b->mid_forms |= form_of(b, &job->down);
     return n;
@@ -66,6 +78,8 @@ static void round_part(void *ctx, size_t first, size_t end, int worker)
     struct cpu_scratch *s = &b->c->scratch;
     size_t embd = (size_t)b->embd;
     for (size_t i = first; i < end; i++) {
+        if (s->slot_rows[i] == NO_ROW)
+            continue;
         const float *x = b->x + (size_t)s->slot_rows[i] * embd;
         bool ok = true;
         if (b->in_forms & FORM_FLOAT)
@@ -76,6 +90,35 @@ static void round_part(void *ctx, size_t first, size_t end, int worker)
             ok &= cpu_act_round(&b->c->linear, x, &b->in.block256, (int)i);
         if (!ok)
             cpu_first_bad(&b->bad_slot, (int)i);
+    }
+}
+
+static void pack_forms(struct batch *b, unsigned forms, const struct cpu_acts *x, int t0, int rows)
+{
+    if (forms & FORM_32)
+        cpu_act_pack(&b->c->linear, &x->block32, t0, rows);
+    if (forms & FORM_256)
+        cpu_act_pack(&b->c->linear, &x->block256, t0, rows);
+}
+
+/* Items: tasks. */
+static void pack_in_part(void *ctx, size_t first, size_t end, int worker)
+{
+    struct batch *b = ctx;
+    const struct expert_task *tasks = b->c->scratch.tasks;
+    for (size_t i = first; i < end; i++) {
+        if (tasks[i].n >= CPU_TILE_ROWS_LEAST)
+            pack_forms(b, b->in_forms, &b->in, tasks[i].slot, tasks[i].n);
+    }
+}
+
+static void pack_mid_part(void *ctx, size_t first, size_t end, int worker)
+{
+    struct batch *b = ctx;
+    const struct expert_task *tasks = b->c->scratch.tasks;
+    for (size_t i = first; i < end; i++) {
+        if (tasks[i].n >= CPU_TILE_ROWS_LEAST)
+            pack_forms(b, form_of(b, &tasks[i].job->down), &b->mid, tasks[i].entry, tasks[i].n);
     }
 }
 
@@ -132,7 +175,8 @@ static void middle_part(void *ctx, size_t first, size_t end, int worker)
     for (int i = (int)first; i < (int)end; i++) {
         while (i >= tasks[task].entry + tasks[task].n)
             task++;
-        middle_row(b, task, i);
+        if (i >= tasks[task].entry)
+            middle_row(b, task, i);
     }
 }
 
@@ -205,15 +249,21 @@ static void run_batch(struct batch *b)
     double products = (double)b->n_entries * b->embd * b->width;
     place_forms(b);
     cpu_split(c, (size_t)b->n_slots, (double)b->n_slots * b->embd * 8, round_part, b);
+    b->in.packed = b->mid.packed = b->has_tiles;
+    if (b->has_tiles)
+        cpu_split(c, (size_t)b->n_tasks, (double)b->n_slots * b->embd, pack_in_part, b);
     b->piece = piece_of(c, (double)b->width * b->n_tasks, PRODUCT_ROWS_MOST);
     cpu_split(c, (size_t)b->n_tasks * (size_t)pieces(b->width, b->piece), products * 2,
               product_part, b);
     cpu_split(c, (size_t)b->n_entries, (double)b->n_entries * b->width * 16, middle_part, b);
+    if (b->has_tiles)
+        cpu_split(c, (size_t)b->n_tasks, (double)b->n_entries * b->width, pack_mid_part, b);
     b->piece = piece_of(c, b->embd, EXPERT_COLUMNS);
     cpu_split(c, (size_t)pieces(b->embd, b->piece), products, down_part, b);
     report(b);
     b->n_tasks = b->n_slots = b->n_entries = 0;
     b->in_forms = b->mid_forms = 0;
+    b->has_tiles = false;
     b->bad_slot = b->bad_task = b->range_task = INT_MAX;
 }
 

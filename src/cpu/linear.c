@@ -16,9 +16,7 @@
  * decoding. Measured in the L2 cache: Q8_0 37 G products a second against 29 of a tile of 64 rows,
  * Q4_K 30 against 52. */
 #define DIRECT_ROWS_256 2
-/* Activation rows from which on products are made by tiles, and bytes of weight records that one
- * worker holds, of the L2 cache. */
-#define TILE_ROWS_LEAST 5
+/* Bytes of weight records that one worker holds, of the L2 cache. */
 #define TILE_W_BYTES (320 * 1024)
 /* Weight rows of a chunk: enough to make the cost of handing one out small. */
 #define CHUNK_ROWS_LEAST 16
@@ -33,7 +31,6 @@ struct cpu_row_scratch {
     float *decoded;   /* [max_n], exact activations */
     int rows;         /* of row[] that have memory */
     uint8_t *records; /* of weight rows, for tiles */
-    struct cpu_tile_acts packed;
 };
 
 static size_t aligned(size_t bytes)
@@ -46,13 +43,51 @@ static size_t padded(int n)
     return mem_round_up((size_t)n, 256);
 }
 
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
 /* --- memory --- */
+
+struct cpu_tile_layout cpu_tile_layout(int n)
+{
+    struct cpu_tile_layout l = {.n = n};
+    size_t values = padded(n);
+    l.scale = values;
+    l.start = l.scale + values / 16 * sizeof(int32_t);
+    l.d = l.start + values / 32 * sizeof(int32_t);
+    l.dmin = l.d + values / 32 * sizeof(float);
+    l.m = l.dmin + values / 256 * sizeof(float);
+    l.bytes = aligned(l.m + values / 16 * sizeof(int16_t));
+    return l;
+}
+
+size_t cpu_tile_acts_bytes(int n)
+{
+    size_t values = CPU_TILE_ROWS * padded(n);
+    return values + values / 32 * sizeof(float) + (values / 16 + values / 32) * sizeof(int16_t);
+}
+
+void cpu_tile_acts_place(struct cpu_tile_acts *a, void *memory, int n)
+{
+    size_t values = CPU_TILE_ROWS * padded(n);
+    a->q = memory;
+    a->d = (float *)(a->q + values);
+    a->bsum16 = (int16_t *)(a->d + values / 32);
+    a->bsum32 = a->bsum16 + values / 16;
+}
+
+static size_t tiles_of(int rows)
+{
+    return mem_round_up((size_t)rows, CPU_TILE_ROWS) / CPU_TILE_ROWS;
+}
 
 size_t cpu_act_bytes(int rows, int n, int block)
 {
     size_t values = (size_t)rows * padded(n);
     return aligned(values * sizeof(int16_t)) + aligned(values / (size_t)block * sizeof(float)) +
-           aligned(values / 16 * sizeof(int16_t));
+           aligned(values / 16 * sizeof(int16_t)) + tiles_of(rows) * cpu_tile_acts_bytes(n);
 }
 
 void cpu_act_place(struct quant_act *a, void *memory, int rows, int n, int block)
@@ -65,6 +100,7 @@ void cpu_act_place(struct quant_act *a, void *memory, int rows, int n, int block
     a->d = (float *)p;
     p += aligned(values / (size_t)block * sizeof(float));
     a->bsum = (int16_t *)p;
+    a->tiles = p + aligned(values / 16 * sizeof(int16_t));
 }
 
 static int group_rows(int max_n)
@@ -95,34 +131,6 @@ static uint8_t *row_place(struct quant_row *row, uint8_t *p, int n)
     return p + aligned(values / 16 * sizeof(float));
 }
 
-struct cpu_tile_layout cpu_tile_layout(int n)
-{
-    struct cpu_tile_layout l = {.n = n};
-    size_t values = padded(n);
-    l.scale = values;
-    l.start = l.scale + values / 16 * sizeof(int32_t);
-    l.d = l.start + values / 32 * sizeof(int32_t);
-    l.dmin = l.d + values / 32 * sizeof(float);
-    l.m = l.dmin + values / 256 * sizeof(float);
-    l.bytes = aligned(l.m + values / 16 * sizeof(int16_t));
-    return l;
-}
-
-size_t cpu_tile_acts_bytes(int n)
-{
-    size_t values = CPU_TILE_ROWS * padded(n);
-    return values + values / 32 * sizeof(float) + (values / 16 + values / 32) * sizeof(int16_t);
-}
-
-void cpu_tile_acts_place(struct cpu_tile_acts *a, void *memory, int n)
-{
-    size_t values = CPU_TILE_ROWS * padded(n);
-    a->q = memory;
-    a->d = (float *)(a->q + values);
-    a->bsum16 = (int16_t *)(a->d + values / 32);
-    a->bsum32 = a->bsum16 + values / 16;
-}
-
 /* Weight rows of a tile's group, a multiple of CPU_TILE_W_ROWS. */
 static int tile_group(int n)
 {
@@ -141,7 +149,7 @@ static size_t records_bytes(int max_n)
 static size_t worker_bytes(int max_n)
 {
     return (size_t)group_rows(max_n) * row_bytes(max_n) + aligned(padded(max_n) * sizeof(float)) +
-           records_bytes(max_n) + cpu_tile_acts_bytes(max_n);
+           records_bytes(max_n);
 }
 
 size_t cpu_linear_scratch_bytes(int max_rows, int max_n, int threads)
@@ -177,8 +185,6 @@ bool cpu_linear_ctx_init(struct cpu_linear_ctx *ctx, struct pool *pool,
         p += aligned(padded(max_n) * sizeof(float));
         s->records = p;
         p += records_bytes(max_n);
-        cpu_tile_acts_place(&s->packed, p, max_n);
-        p += cpu_tile_acts_bytes(max_n);
     }
     return true;
 }
@@ -208,6 +214,22 @@ bool cpu_act_round(const struct cpu_linear_ctx *ctx, const float *x, struct quan
     return ctx->table->round(x, a->n, a, row);
 }
 
+static struct cpu_tile_acts tile_at(const struct quant_act *a, int t)
+{
+    struct cpu_tile_acts tile;
+    size_t at = (size_t)(t / CPU_TILE_ROWS) * cpu_tile_acts_bytes(a->n);
+    cpu_tile_acts_place(&tile, (uint8_t *)a->tiles + at, a->n);
+    return tile;
+}
+
+void cpu_act_pack(const struct cpu_linear_ctx *ctx, const struct quant_act *a, int t0, int rows)
+{
+    for (int t = 0; ctx->table->tile_pack && t < rows; t += CPU_TILE_ROWS) {
+        struct cpu_tile_acts tile = tile_at(a, t0 + t);
+        ctx->table->tile_pack(a, t0 + t, smaller(CPU_TILE_ROWS, rows - t), &tile);
+    }
+}
+
 static cpu_dot_int_fn *dot_int(const struct cpu_matmul *table, uint32_t type)
 {
     const struct quant_traits *t = quant_traits(type);
@@ -216,11 +238,6 @@ static cpu_dot_int_fn *dot_int(const struct cpu_matmul *table, uint32_t type)
     if (t->has_d16)
         return table->dot_int32_d16;
     return t->has_min ? table->dot_int32_min : table->dot_int32;
-}
-
-static int smaller(int a, int b)
-{
-    return a < b ? a : b;
 }
 
 /* Weight rows of a float type, and with exact activations of any type (decoded first). */
@@ -262,8 +279,7 @@ static void direct_rows(cpu_direct_fn *direct, const struct cpu_weight *w, int r
     }
 }
 
-/* Tiles: weight rows are taken apart once for all activation rows, which are packed once for a
- * group of weight rows. */
+/* Tiles: weight rows are taken apart once for all activation rows, which are packed. */
 static void tile_rows(const struct cpu_linear_ctx *ctx, int worker, const struct cpu_weight *w,
                       int r0, int r1, const struct quant_act *x, int t0, int rows, float *y,
                       size_t y_stride)
@@ -272,7 +288,8 @@ static void tile_rows(const struct cpu_linear_ctx *ctx, int worker, const struct
     struct cpu_row_scratch *s = &ctx->scratch[worker];
     struct cpu_tile_layout l = cpu_tile_layout(w->n_in);
     size_t bytes = tensor_row_bytes(w->type, (uint64_t)w->n_in);
-    int group = tile_group(w->n_in);
+    /* With one tile a few weight rows at a time stay in the L1 cache between both steps. */
+    int group = rows <= CPU_TILE_ROWS ? CPU_TILE_W_ROWS : tile_group(w->n_in);
     for (int g = r0; g < r1; g += group) {
         int n = smaller(group, r1 - g);
         for (int r = 0; r < n; r++)
@@ -280,24 +297,25 @@ static void tile_rows(const struct cpu_linear_ctx *ctx, int worker, const struct
                          s->records + (size_t)r * l.bytes);
         for (int t = 0; t < rows; t += CPU_TILE_ROWS) {
             int lanes = smaller(CPU_TILE_ROWS, rows - t);
-            ctx->table->tile_pack(x, t0 + t, lanes, &s->packed);
+            struct cpu_tile_acts packed = tile_at(x, t0 + t);
             for (int r = 0; r < n; r += CPU_TILE_W_ROWS)
                 tile->multiply(s->records + (size_t)r * l.bytes, smaller(CPU_TILE_W_ROWS, n - r),
-                               &l, &s->packed, lanes, y + (size_t)t * y_stride + (g - r0 + r),
+                               &l, &packed, lanes, y + (size_t)t * y_stride + (g - r0 + r),
                                y_stride);
         }
     }
 }
 
 static void int_rows(const struct cpu_linear_ctx *ctx, int worker, const struct cpu_weight *w,
-                     int r0, int r1, const struct quant_act *x, int t0, int rows, float *y,
-                     size_t y_stride)
+                     int r0, int r1, const struct quant_act *x, bool packed, int t0, int rows,
+                     float *y, size_t y_stride)
 {
     size_t bytes = tensor_row_bytes(w->type, (uint64_t)w->n_in);
     quant_unpack_fn *unpack = ctx->table->unpack[w->type];
     cpu_dot_int_fn *dot = dot_int(ctx->table, w->type);
     struct cpu_row_scratch *s = &ctx->scratch[worker];
-    if (rows >= TILE_ROWS_LEAST && ctx->table->tile[w->type].unpack) {
+    if (packed && rows >= CPU_TILE_ROWS_LEAST && t0 % CPU_TILE_ROWS == 0 &&
+        ctx->table->tile[w->type].unpack) {
         tile_rows(ctx, worker, w, r0, r1, x, t0, rows, y, y_stride);
         return;
     }
@@ -327,8 +345,8 @@ void cpu_rows(const struct cpu_linear_ctx *ctx, int worker, const struct cpu_wei
     if (block == 0)
         float_rows(ctx, worker, w, r0, r1, x, t0, rows, y, y_stride);
     else
-        int_rows(ctx, worker, w, r0, r1, block == 32 ? &x->block32 : &x->block256, t0, rows, y,
-                 y_stride);
+        int_rows(ctx, worker, w, r0, r1, block == 32 ? &x->block32 : &x->block256, x->packed, t0,
+                 rows, y, y_stride);
 }
 
 /* --- all threads --- */
@@ -353,6 +371,18 @@ static void round_chunk(void *context, int chunk, int worker)
               (!s->need256 || cpu_act_round(s->ctx, x, &acts->block256, chunk));
     if (!ok)
         atomic_store_explicit(&s->bad, true, memory_order_relaxed);
+}
+
+/* A chunk is a tile: the rows of two threads do not share a line of memory. */
+static void pack_chunk(void *context, int chunk, int worker)
+{
+    const struct step *s = context;
+    const struct cpu_acts *acts = &s->ctx->acts;
+    int t = chunk * CPU_TILE_ROWS, rows = smaller(CPU_TILE_ROWS, s->rows - t);
+    if (s->need32)
+        cpu_act_pack(s->ctx, &acts->block32, t, rows);
+    if (s->need256)
+        cpu_act_pack(s->ctx, &acts->block256, t, rows);
 }
 
 static int chunks_of(const struct step *s, const struct cpu_product *p)
@@ -383,6 +413,10 @@ static bool slice(struct step *s, int n_in, struct err *e)
         pool_run(ctx->pool, round_chunk, s, s->rows);
     if (atomic_load(&s->bad))
         return err_set(e, ERR_NUMERIC, "activations: not a finite number");
+    ctx->acts.packed =
+        ctx->table->tile_pack && s->rows >= CPU_TILE_ROWS_LEAST && (s->need32 || s->need256);
+    if (ctx->acts.packed)
+        pool_run(ctx->pool, pack_chunk, s, (int)tiles_of(s->rows));
     int chunks = 0;
     for (int i = 0; i < s->n_products; i++)
         chunks += chunks_of(s, &s->p[i]);

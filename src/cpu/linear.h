@@ -36,7 +36,12 @@ struct cpu_acts {
     size_t x_stride; /* in floats */
     bool exact;      /* float32 activations for all types (--exact-activations) */
     struct quant_act block32, block256;
+    bool packed; /* runs of CPU_TILE_ROWS_LEAST rows or more that start at a multiple of
+                    CPU_TILE_ROWS went through cpu_act_pack, in the forms that are needed */
 };
+
+/* Activation rows from which on products are made by tiles. */
+#define CPU_TILE_ROWS_LEAST 5
 
 struct cpu_linear_ctx {
     struct pool *pool;
@@ -48,7 +53,7 @@ struct cpu_linear_ctx {
 };
 
 /* Where the parts of a record of a row of n values lie, and bytes of CPU_TILE_ROWS packed
- * activation rows (matmul.h). */
+ * activation rows (matmul.h); cpu_act_place and cpu_act_pack do that for all rows. */
 struct cpu_tile_layout cpu_tile_layout(int n);
 size_t cpu_tile_acts_bytes(int n);
 /* memory: 64-byte aligned, of cpu_tile_acts_bytes(n); owned by the caller. */
@@ -81,6 +86,10 @@ void cpu_act_place(struct quant_act *a, void *memory, int rows, int n, int block
 
 /* Rounds one row of a->n floats into row `row`. False when x holds inf or NaN. */
 bool cpu_act_round(const struct cpu_linear_ctx *ctx, const float *x, struct quant_act *a, int row);
+
+/* Packs rows t0..t0+rows-1, which are rounded; t0 is a multiple of CPU_TILE_ROWS. No other rows of
+ * their tiles may be packed apart from them. Any thread. Does nothing without kernels for tiles. */
+void cpu_act_pack(const struct cpu_linear_ctx *ctx, const struct quant_act *a, int t0, int rows);
 
 /* Weight rows r0..r1-1 times activation rows t0..t0+rows-1, on the calling thread; `worker` picks
  * the scratch. y[(t - t0) * y_stride + (r - r0)]: the caller adds r0 or t0 where its y starts

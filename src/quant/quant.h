@@ -47,6 +47,7 @@ struct quant_act {
     float *d;      /* [rows][stride / block] */
     int16_t *bsum; /* [rows][stride / 16] sums of 16 codes */
     int stride;    /* n rounded up to 256; codes, sums and scales of the padding are zero */
+    void *tiles;   /* the same rows packed for prefill (cpu/linear.h), or NULL */
 };
 
 typedef void quant_decode_fn(const uint8_t *blocks, float *out, int64_t n_blocks);

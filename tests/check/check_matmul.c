@@ -510,6 +510,9 @@ static void bench(struct check *c, enum cpu_isa isa)
         cpu_act_round(&b.ctx, x + t * BENCH_N, &b.acts.block32, t);
         cpu_act_round(&b.ctx, x + t * BENCH_N, &b.acts.block256, t);
     }
+    cpu_act_pack(&b.ctx, &b.acts.block32, 0, BENCH_TILE);
+    cpu_act_pack(&b.ctx, &b.acts.block256, 0, BENCH_TILE);
+    b.acts.packed = true;
     b.w.data = weights;
     for (uint32_t type = 0; type < TENSOR_TYPES; type++) {
         if (quant_traits(type)->form != QUANT_NONE &&

@@ -133,9 +133,17 @@ static void a_range_of_rows_is_that_part_of_the_product(void **state)
     cpu_act_place(&acts.block256, memory, ROWS, N, 256);
     for (int t = ROWS - 1; t >= 0; t--)
         assert_true(cpu_act_round(&ctx, x + (size_t)t * x_stride, &acts.block256, t));
-    cpu_rows(&ctx, 0, &w, 20, 70, &acts, 5, 20, part, 50);
-    for (int t = 0; t < 20; t++)
-        assert_true(same(whole + (5 + t) * OUT + 20, part + t * 50, 50));
+    /* As they are, and packed: rows that start a tile. */
+    for (int packed = 0; packed < 2; packed++) {
+        int t0 = packed ? CPU_TILE_ROWS : 5;
+        if (packed)
+            cpu_act_pack(&ctx, &acts.block256, t0, 20);
+        acts.packed = packed;
+        memset(part, 0x55, sizeof part);
+        cpu_rows(&ctx, 0, &w, 20, 70, &acts, t0, 20, part, 50);
+        for (int t = 0; t < 20; t++)
+            assert_true(same(whole + (t0 + t) * OUT + 20, part + t * 50, 50));
+    }
     free(memory);
     cpu_linear_ctx_free(&ctx);
     pool_free(pool);

@@ -89,7 +89,7 @@ static float block_cancel(int big, int minus_big, int one)
     int16_t w[BLOCKS * 32] = {0}, q[BLOCKS * 32] = {0}, sums[BLOCKS * 2] = {0};
     float d[BLOCKS] = {0}, dx[BLOCKS], y = 5;
     struct quant_row row = {.w = w, .d = d};
-    struct quant_act act = {BLOCKS * 32, 1, 32, q, dx, sums, BLOCKS * 32};
+    struct quant_act act = {BLOCKS * 32, 1, 32, q, dx, sums, BLOCKS * 32, NULL};
     for (int b = 0; b < BLOCKS; b++) {
         w[32 * b + b] = 1;
         q[32 * b + b] = 1;

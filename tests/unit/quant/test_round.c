@@ -22,7 +22,7 @@ static struct quant_act act(int n, int block)
     memset(q, 0x55, sizeof q);
     memset(d, 0x55, sizeof d);
     memset(bsum, 0x55, sizeof bsum);
-    return (struct quant_act){n, 2, block, q[0], d[0], bsum[0], STRIDE};
+    return (struct quant_act){n, 2, block, q[0], d[0], bsum[0], STRIDE, NULL};
 }
 
 static void scale_is_the_largest_magnitude_over_127(void **state)
