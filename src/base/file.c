@@ -125,7 +125,10 @@ static bool write_failed(struct file_writer *w, const char *what, struct err *e)
 
 bool file_write_begin(struct file_writer *w, const char *path, unsigned mode, struct err *e)
 {
+    struct stat st;
     *w = (struct file_writer){.fd = -1};
+    if (!stat(path, &st) && !S_ISREG(st.st_mode))
+        return err_set(e, ERR_IO, "%s: not a regular file, it is not replaced", path);
     size_t n = strlen(path);
     w->path = mem_copy_text(path, n, e);
     w->temporary = mem_alloc(n + 32, "file name", e);

@@ -119,6 +119,9 @@ static bool check_length(struct run *r, struct strata_error *e)
 static bool start(struct run *r, struct strata_error *e)
 {
     const char *saved = option_text(r->o, OPTION_LOAD);
+    if (!output_can_begin(option_text(r->o, OPTION_SAVE), e) ||
+        !output_can_begin(option_text(r->o, OPTION_STATS), e))
+        return false;
     struct strata_model_info unused; /* a model that cannot run is refused before its words are */
     if (!strata_model_info(r->model, &unused, e) || !read_prompt(r, e) || !check_length(r, e) ||
         !load_model(r->model, e))
@@ -201,7 +204,7 @@ static bool print_end(struct run *r, struct strata_error *e)
     strata_stats_get(r->model, &stats);
     struct json_out line = {0};
     bool is_drawn = !option_given(r->o, OPTION_SEED) && r->sampling.temp > 0 && r->answer.n > 0;
-    report_line(&stats, is_drawn ? &r->sampling.seed : NULL, &line);
+    report_line(&stats, r->answer.n, is_drawn ? &r->sampling.seed : NULL, &line);
     if (!line.failed)
         message_note("%s%s", r->answer.finish == ANSWER_INTERRUPTED ? "interrupted; " : "",
                      line.text);

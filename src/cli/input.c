@@ -9,8 +9,8 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 
-/* More than any prompt: a million tokens are some megabytes. */
-#define INPUT_MOST ((size_t)1 << 30)
+/* More than any prompt: the ids of the longest context, 2^24 tokens, as decimals. */
+#define INPUT_MOST ((size_t)1 << 27)
 
 static const char *shown(const char *path)
 {

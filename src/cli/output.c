@@ -71,14 +71,20 @@ bool output_text(const char *text, size_t bytes, struct strata_error *e)
 
 bool output_begin(struct file_writer *w, const char *path, struct strata_error *e)
 {
-    struct stat s;
-    *w = (struct file_writer){.fd = -1};
-    if (stat(path, &s) == 0 && !S_ISREG(s.st_mode))
-        return fail(e, STRATA_IO, "%s: not a regular file, it is not replaced", path);
     struct err low;
     err_clear(&low);
     file_write_begin(w, path, 0666, &low);
     return take_error(e, &low);
+}
+
+bool output_can_begin(const char *path, struct strata_error *e)
+{
+    struct file_writer w;
+    if (path && !output_begin(&w, path, e))
+        return false;
+    if (path)
+        file_write_abort(&w);
+    return true;
 }
 
 bool output_file(const char *path, const char *text, size_t bytes, struct strata_error *e)

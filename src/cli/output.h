@@ -16,8 +16,10 @@ bool output_is_terminal(void);
  * symbols, so that a text cannot drive the terminal. */
 bool output_text(const char *text, size_t bytes, struct strata_error *e);
 
-/* As file_write_begin, but what is there must be a regular file: a device is not replaced. */
+/* file_write_begin with an error of the program's. */
 bool output_begin(struct file_writer *w, const char *path, struct strata_error *e);
+/* Tells before long work whether a file could be written at its end. NULL: nothing will be. */
+bool output_can_begin(const char *path, struct strata_error *e);
 /* A whole small file. */
 bool output_file(const char *path, const char *text, size_t bytes, struct strata_error *e);
 

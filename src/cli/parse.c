@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From argv to values, as the table says. */
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,8 +80,8 @@ static bool read_value(struct option_value *v, const struct option_line *o, cons
     case OPTION_WHOLE:
         if (!parse_whole(text, &v->whole) || (double)v->whole < o->least ||
             (double)v->whole > o->most)
-            return wrong(e, "%s: %s is not a whole number from %.0f to %.0f", typed, text, o->least,
-                         o->most);
+            return wrong(e, "%s: %s is not a whole number from %.0f to %llu", typed, text, o->least,
+                         o->most < 0x1p64 ? (unsigned long long)o->most : ULLONG_MAX);
         return true;
     case OPTION_REAL:
         if (!parse_real(text, &v->real) || v->real < o->least || v->real > o->most ||
@@ -146,6 +147,8 @@ static bool take_option(struct parser *p, const struct option_line *o, const cha
         text = p->argv[p->at++];
     }
     v->given = true;
+    if (o->kind == OPTION_LIST && !*text)
+        return wrong(e, "%s: an empty %s", typed, o->argument);
     if (o->option == OPTION_REPLICA)
         out->replicas[out->n_replicas++] = text;
     else if (o->kind == OPTION_LIST)

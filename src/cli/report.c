@@ -37,10 +37,11 @@ static void put_experts(const struct strata_stats *s, struct json_out *out)
                   (unsigned long long)s->ahead_wasted);
 }
 
-void report_line(const struct strata_stats *s, const uint64_t *seed, struct json_out *out)
+void report_line(const struct strata_stats *s, uint64_t answered, const uint64_t *seed,
+                 struct json_out *out)
 {
     put_speed("prompt", s->prefill_tokens, s->prefill_tok_s, out);
-    put_speed(", answer", s->decode_tokens, s->decode_tok_s, out);
+    put_speed(", answer", answered, s->decode_tok_s, out);
     if (s->drafted)
         json_putf(out, ", %llu of %llu guesses right", (unsigned long long)s->accepted,
                   (unsigned long long)s->drafted);

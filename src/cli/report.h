@@ -7,8 +7,10 @@
 #include "strata.h"
 
 /* One line for people: speed, hits and misses, bytes read, waiting, memory against the plan, and
- * the seed when `seed` is not NULL. No line break at its end. */
-void report_line(const struct strata_stats *s, const uint64_t *seed, struct json_out *out);
+ * the seed when `seed` is not NULL. The answer had `answered` tokens: one more than were decoded
+ * when its last was not fed any more. No line break at its end. */
+void report_line(const struct strata_stats *s, uint64_t answered, const uint64_t *seed,
+                 struct json_out *out);
 /* The keys of `--stats` without braces, for an object that has others too. */
 void report_keys(const struct strata_stats *s, struct json_out *out);
 /* --stats FILE */

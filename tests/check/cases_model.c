@@ -3,6 +3,7 @@
  * more token by token: those two must have the same bits. */
 #include "cases_model.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,9 +82,14 @@ static bool open_array(struct run *u, const struct prompt *p, const char *key, s
     char path[4096];
     struct err e = {0};
     beside(u, json_get(p->json, key)->text, path, sizeof path);
-    if (npy_open(out, path, &e))
+    if (!npy_open(out, path, &e)) {
+        fail(u, p->name, key, "a readable array", e.text);
+        return false;
+    }
+    if (!strcmp(key, "layers") || (out->members[0].array.type == NPY_F32 && out->members[0].array.n_dims))
         return true;
-    fail(u, p->name, key, "a readable array", e.text);
+    fail(u, p->name, key, "an array of float32", "another");
+    npy_close(out);
     return false;
 }
 
@@ -235,7 +241,8 @@ static void check_rms(struct run *u, const struct prompt *p, double allowed)
     }
     const float *g = gold.members[0].array.data;
     double squares = 0, off = 0;
-    for (size_t i = 0; i < n; i++)
+    bool fits = gold.members[0].array.count == n * (size_t)u->vocab;
+    for (size_t i = 0; fits && i < n; i++)
         for (size_t v = 0; v < (size_t)u->vocab; v++) {
             double x = (double)g[i * (size_t)u->vocab + v];
             double d = (double)p->logits[(size_t)at[i] * (size_t)u->vocab + v] - x;
@@ -244,7 +251,8 @@ static void check_rms(struct run *u, const struct prompt *p, double allowed)
         }
     snprintf(want, sizeof want, "at most %.3g", allowed);
     snprintf(got, sizeof got, "%.3g", sqrt(off / squares));
-    outcome(u, p->name, "rms", sqrt(off) <= allowed * sqrt(squares), want, got);
+    outcome(u, p->name, "rms", fits && sqrt(off) <= allowed * sqrt(squares), want,
+            fits ? got : "an array of another size");
     npy_close(&gold);
     free(at);
 }
@@ -348,12 +356,14 @@ static void check_ngram_rows(struct run *u, const struct prompt *p, const struct
     if (!rows)
         return;
     bool ok = mine && mine->rows == rows->count;
-    for (size_t t = 0; ok && t < rows->count; t++)
+    for (size_t t = 0; ok && t < rows->count; t++) {
+        ok = rows->items[t].count * sizeof(int32_t) == mine->row_bytes;
         for (size_t h = 0; ok && h < rows->items[t].count; h++) {
             int64_t want = -1;
             json_i64(&rows->items[t].items[h], &want);
             ok = want == ((const int32_t *)(void *)mine->data)[t * rows->items[t].count + h];
         }
+    }
     outcome(u, p->name, "ngram_rows", ok, "the rows of the hash", "others");
 }
 
@@ -367,19 +377,21 @@ static void check_trace(struct run *u, const struct prompt *p, const struct coll
         snprintf(name, sizeof name, "%zu.expert_ids", l);
         const struct part *mine = find_part(c, name);
         bool ok = mine && mine->rows == layer->count;
-        for (size_t t = 0; ok && t < layer->count; t++)
+        for (size_t t = 0; ok && t < layer->count; t++) {
+            ok = layer->items[t].count * sizeof(int32_t) == mine->row_bytes;
             for (size_t k = 0; ok && k < layer->items[t].count; k++) {
                 int64_t want = -1;
                 json_i64(&layer->items[t].items[k], &want);
                 ok = want == ((const int32_t *)(void *)mine->data)[t * layer->items[t].count + k];
             }
+        }
         outcome(u, p->name, name, ok, "the experts of the reference", "others");
     }
     struct npy_file gold;
     if (u->rounded || !json_get(p->json, "trace") || !open_array(u, p, "trace", &gold))
         return;
     const struct npy *g = &gold.members[0].array;
-    size_t layers = g->dims[0], count = g->count / layers;
+    size_t layers = g->dims[0], count = layers ? g->count / layers : 0;
     for (size_t l = 0; l < layers; l++) {
         snprintf(name, sizeof name, l + 1 < layers ? "%zu.in" : "out", l + 1);
         const struct part *mine = find_part(c, name);
@@ -425,8 +437,45 @@ static bool has_intermediates(const struct prompt *p)
            json_get(p->json, "mtp");
 }
 
+static bool all_positions(const struct prompt *p, const char *key)
+{
+    size_t n;
+    int32_t *at = int_list(json_get(p->json, key), &n);
+    bool ok = at != NULL;
+    for (size_t i = 0; ok && i < n; i++)
+        ok = at[i] >= 0 && (size_t)at[i] < p->n;
+    free(at);
+    return ok;
+}
+
+/* What the comparisons index by and read; false after a failure, which is counted. */
+static bool well_formed(struct run *u, const struct prompt *p)
+{
+    static const char *const lists[] = {"positions", "layers_positions"};
+    static const char *const arrays[] = {"logits", "act8", "layers", "trace", "mtp"};
+    if (!p->ids || !p->n) {
+        fail(u, p->name, "tokens", "a list of ids", "none");
+        return false;
+    }
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        if (!all_positions(p, lists[i])) {
+            fail(u, p->name, lists[i], "places in the prompt", "one outside");
+            return false;
+        }
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
+        const struct json *file = json_get(p->json, arrays[i]);
+        if (file ? file->kind != JSON_STRING : i == 0) {
+            fail(u, p->name, arrays[i], "the name of an array", file ? "another value" : "nothing");
+            return false;
+        }
+    }
+    return true;
+}
+
 static void check_prompt(struct run *u, struct prompt *p)
 {
+    if (!well_formed(u, p))
+        return;
     size_t bytes = p->n * (size_t)u->vocab * sizeof(float);
     float *steps = malloc(bytes);
     struct collected c = {0};
@@ -483,13 +532,26 @@ static bool has_mtp(const struct run *u)
     return false;
 }
 
+/* Tokens that the longest prompt and its continuation take. */
+static int longest(const struct json *prompts)
+{
+    size_t most = 1;
+    for (size_t i = 0; i < prompts->count; i++) {
+        const struct json *tokens = json_get(&prompts->items[i], "tokens");
+        const struct json *greedy = json_get(&prompts->items[i], "greedy");
+        size_t n = (tokens ? tokens->count : 0) + (greedy ? greedy->count : 0);
+        most = n > most ? n : most;
+    }
+    return most < INT_MAX ? (int)most : INT_MAX;
+}
+
 static bool open_model(struct run *u, const char *gguf, bool exact)
 {
     struct strata_error e = {0};
     struct strata_model_info info;
-    enum strata_draft draft = has_mtp(u) ? STRATA_DRAFT_MTP : STRATA_DRAFT_AUTO;
-    struct strata_options o = {.kv = STRATA_KV_F32, .draft = draft, .exact_activations = exact, .sessions = 3,
-                               .ctx = 1024};
+    struct strata_options o = {.kv = STRATA_KV_F32, .exact_activations = exact, .sessions = 3,
+                               .draft = has_mtp(u) ? STRATA_DRAFT_MTP : STRATA_DRAFT_AUTO,
+                               .ctx = longest(json_get(u->root, "prompts"))};
     u->m = strata_model_open(gguf, &o, &e);
     if (u->m && strata_model_load(u->m, &e) && strata_model_info(u->m, &info, &e)) {
         u->vocab = info.vocab;
@@ -523,7 +585,7 @@ static bool write_with_zeros(const char *gguf, const struct json *names, const c
     struct file_writer w;
     bool ok = data != NULL;
     for (size_t i = 0; ok && i < names->count; i++) {
-        const struct gguf_tensor *t = gguf_tensor_find(g, names->items[i].text);
+        const struct gguf_tensor *t = gguf_tensor_find(g, names->items[i].text ? names->items[i].text : "");
         ok = t || err_set(e, ERR_FORMAT, "%s: no tensor %s", gguf, names->items[i].text);
         if (ok)
             memset(data + t->offset, 0, t->bytes);
@@ -536,36 +598,47 @@ static bool write_with_zeros(const char *gguf, const struct json *names, const c
     return ok;
 }
 
+/* What has to be the best id at the listed positions of the prompt that `ties` names. */
+static void check_ties(struct run *u, const struct json *ties)
+{
+    struct prompt p = {.name = "ties"};
+    size_t n, n_want;
+    const struct json *name = json_get(ties, "prompt");
+    const struct json *prompt = name && name->text ? json_get(json_get(u->root, "prompts"), name->text) : NULL;
+    p.ids = int_list(json_get(prompt, "tokens"), &p.n);
+    p.logits = malloc((p.n + 1) * (size_t)u->vocab * sizeof(float));
+    p.json = ties;
+    int32_t *at = int_list(json_get(ties, "positions"), &n);
+    int32_t *want = int_list(json_get(ties, "argmax"), &n_want);
+    struct strata_session *s = p.n ? feed(u, &p, false, p.logits, NULL) : NULL;
+    bool ok = s && n == n_want && all_positions(&p, "positions");
+    for (size_t i = 0; ok && i < n; i++)
+        ok = best(p.logits + (size_t)at[i] * (size_t)u->vocab, u->vocab) == want[i];
+    outcome(u, "ties", "argmax", ok, "the lower block of equal scores", "another choice");
+    strata_session_free(s);
+    free(at);
+    free(want);
+    free(p.ids);
+    free(p.logits);
+}
+
 static void run_ties(struct run *u, const char *gguf)
 {
-    const struct json *ties = json_get(u->root, "ties");
+    const struct json *ties = json_get(u->root, "ties"), *zero = json_get(ties, "zero");
     char path[] = "/tmp/strata-check-XXXXXX";
     struct err e = {0};
+    if (!zero || zero->kind != JSON_ARRAY) {
+        fail(u, "ties", "zero", "a list of tensors", "none");
+        return;
+    }
     int fd = mkstemp(path);
     if (fd >= 0)
         close(fd);
-    if (fd < 0 || !write_with_zeros(gguf, json_get(ties, "zero"), path, &e)) {
+    if (fd < 0 || !write_with_zeros(gguf, zero, path, &e)) {
         fail(u, "ties", "copy", "a model with zeros", e.text);
     } else if (open_model(u, path, false)) {
-        const struct json *prompts = json_get(u->root, "prompts");
-        struct prompt p = {.name = "ties"};
-        size_t n, n_want;
-        p.json = json_get(prompts, json_get(ties, "prompt")->text);
-        p.ids = int_list(json_get(p.json, "tokens"), &p.n);
-        p.logits = malloc(p.n * (size_t)u->vocab * sizeof(float));
-        int32_t *at = int_list(json_get(ties, "positions"), &n);
-        int32_t *want = int_list(json_get(ties, "argmax"), &n_want);
-        struct strata_session *s = feed(u, &p, false, p.logits, NULL);
-        bool ok = s && n == n_want;
-        for (size_t i = 0; ok && i < n; i++)
-            ok = best(p.logits + (size_t)at[i] * (size_t)u->vocab, u->vocab) == want[i];
-        outcome(u, "ties", "argmax", ok, "the lower block of equal scores", "another choice");
-        strata_session_free(s);
+        check_ties(u, ties);
         strata_model_free(u->m);
-        free(at);
-        free(want);
-        free(p.ids);
-        free(p.logits);
     }
     unlink(path);
 }
@@ -586,6 +659,10 @@ void cases_model(const struct json *root, const char *path, const char *models_d
     struct run u = {.r = r, .path = path, .root = root, .mode = ""};
     const char *name = json_get(root, "model")->text;
     char gguf[4096], up[4096];
+    if (!name || json_get(root, "prompts")->kind != JSON_OBJECT) {
+        case_fail(r, path, "model and prompts", "a file and named prompts", "other values");
+        return;
+    }
     beside(&u, name, gguf, sizeof gguf);
     beside(&u, "../../models/", up, sizeof up);
     if (access(gguf, R_OK))

@@ -6,11 +6,11 @@
 #include "cases_main.h"
 #include "check.h"
 
-static int usage(void)
-{
-    fprintf(stderr, "usage: strata-check [--bench [KERNEL] | cases DIR...]\n");
-    return 2;
-}
+static const char usage[] =
+    "usage: strata-check                    proves every kernel at every instruction set\n"
+    "       strata-check --bench [KERNEL]   times them\n"
+    "       strata-check cases [--vocab DIR] [--models DIR] [-v] DIR...\n"
+    "                                       runs the cases found in directories\n";
 
 int main(int argc, char **argv)
 {
@@ -23,7 +23,9 @@ int main(int argc, char **argv)
         c.only = argc == 3 ? argv[2] : NULL;
         check_bench_all(&c);
     } else {
-        return usage();
+        bool asked = argc == 2 && !strcmp(argv[1], "--help");
+        fputs(usage, asked ? stdout : stderr);
+        return asked ? 0 : 2;
     }
     printf("%ld passed, %ld failed, %ld skipped\n", c.passed, c.failed, c.skipped);
     return c.failed ? 1 : 0;

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that a run is asked to write: what cannot be written is said before the work, and no device is replaced."""
+
+import os
+import stat
+
+from program import Case, DEMO
+
+
+class Targets(Case):
+    def test_a_pipe_or_device_is_not_replaced(self):
+        pipe = self.path("pipe")
+        os.mkfifo(pipe)
+        for option in ("--save", "--stats"):
+            with self.subTest(option=option):
+                self.fails(1, "run", "-m", DEMO, "-p", "x", "-n", "1", option, pipe, names=["pipe", "not a regular file"])
+                self.assertTrue(stat.S_ISFIFO(os.stat(pipe).st_mode))
+
+    def test_a_folder_that_is_not_there_is_said_before_any_text(self):
+        for option in ("--save", "--stats"):
+            with self.subTest(option=option):
+                self.fails(1, "run", "-m", DEMO, "-p", "x", "-n", "5", option, self.path("none/file"), names=["none/file"])
+        self.assertEqual(os.listdir(self.folder), [])
+
+
+class EndLine(Case):
+    def test_it_counts_the_tokens_of_the_answer(self):
+        for n, words in ((1, "answer 1 token"), (3, "answer 3 tokens")):
+            done = self.succeeds("run", "-m", DEMO, "-p", "x", "-n", n, "--temp", "0")
+            self.assertIn(words, done.err.decode())
+
+    def test_values_out_of_range_are_named_with_the_range(self):
+        self.fails(2, "run", "-m", DEMO, "-p", "x", "--seed", "-1", names=["-1", "18446744073709551615"])
+        self.fails(2, "run", "-m", DEMO, "-p", "x", "--stop", "", names=["--stop", "empty"])

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Proves that writing a file leaves the old one or the new one, and replaces nothing but files. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+
+static char folder[] = "/tmp/strata-file-XXXXXX";
+
+static const char *in_folder(const char *name)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static void write_text(const char *path, const char *text)
+{
+    struct file_writer w;
+    struct err e = {0};
+    assert_true(file_write_begin(&w, path, 0600, &e));
+    assert_true(file_write(&w, text, strlen(text), &e));
+    assert_true(file_write_commit(&w, &e));
+}
+
+static void assert_text(const char *path, const char *want)
+{
+    size_t n;
+    struct err e = {0};
+    char *text = file_read_all(path, 100, &n, &e);
+    assert_non_null(text);
+    assert_string_equal(text, want);
+    mem_free(text);
+}
+
+static void a_new_file_replaces_an_old_one_when_it_is_whole(void **state)
+{
+    (void)state;
+    const char *path = in_folder("text");
+    struct file_writer w;
+    struct err e = {0};
+    write_text(path, "old");
+    assert_true(file_write_begin(&w, path, 0600, &e));
+    assert_true(file_write(&w, "new", 3, &e));
+    assert_text(path, "old");
+    assert_true(file_write_commit(&w, &e));
+    assert_text(path, "new");
+    unlink(path);
+}
+
+static void an_aborted_write_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    struct file_writer w;
+    struct err e = {0};
+    assert_true(file_write_begin(&w, in_folder("text"), 0600, &e));
+    assert_true(file_write(&w, "new", 3, &e));
+    file_write_abort(&w);
+    /* The folder can only be removed, and made again, when it is empty. */
+    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(mkdir(folder, 0700), 0);
+}
+
+static void what_is_no_file_is_not_replaced(void **state)
+{
+    (void)state;
+    const char *path = in_folder("pipe");
+    struct file_writer w;
+    struct err e = {0};
+    struct stat st;
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_false(file_write_begin(&w, path, 0600, &e));
+    assert_non_null(strstr(e.text, "/pipe: not a regular file, it is not replaced"));
+    assert_int_equal(stat(path, &st), 0);
+    assert_true(S_ISFIFO(st.st_mode));
+    unlink(path);
+    err_clear(&e);
+    assert_false(file_write_begin(&w, folder, 0600, &e));
+    assert_non_null(strstr(e.text, "not a regular file"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_new_file_replaces_an_old_one_when_it_is_whole),
+        cmocka_unit_test(an_aborted_write_leaves_nothing_behind),
+        cmocka_unit_test(what_is_no_file_is_not_replaced),
+    };
+    if (!mkdtemp(folder))
+        return 1;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    rmdir(folder);
+    return failed;
+}
