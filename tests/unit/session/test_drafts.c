@@ -2,12 +2,16 @@
 /* Guesses change nothing but the time: ids, logits and saved bytes are those of answers without
  * them, for every kind of model, every length of window and many seeds. And what decides about
  * their number. */
-#include "fixture.h"
-
+#define _GNU_SOURCE
+#include <errno.h>
+#include <limits.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
+#include "fixture.h"
 #include "session/gate.h"
 #include "session/lookup.h"
+#include "session/session.h"
 
 enum { PROMPT = 40, ANSWER = 60, SEEDS = 6 };
 
@@ -246,8 +250,92 @@ static void an_answer_ends_at_the_same_place(void **unused)
     remove(drafted);
 }
 
-/* A failing drive in the middle of windows, and a cancel: what was taken stays, and the answer goes
- * on with the same ids. */
+/* A drive whose reads from number `at` on fail, `many` of them. */
+struct drive {
+    atomic_int reads;
+    int at, many;
+};
+
+static ssize_t drive_read(void *ctx, int fd, void *to, size_t n, off_t offset)
+{
+    struct drive *d = ctx;
+    int read = atomic_fetch_add(&d->reads, 1);
+    if (read < d->at || read >= d->at + d->many)
+        return pread(fd, to, n, offset);
+    errno = EIO;
+    return -1;
+}
+
+static struct fixture open_on(struct drive *d, const char *path, const struct strata_options *o)
+{
+    struct strata_error e = {0};
+    struct fixture f = {0};
+    f.model = strata_model_open(path, o, &e);
+    fixture_ok(f.model != NULL, &e);
+    f.model->pread = drive_read;
+    f.model->pread_ctx = d;
+    fixture_ok(strata_model_load(f.model, &e), &e);
+    f.session = strata_session_create(f.model, &e);
+    fixture_ok(f.session != NULL, &e);
+    f.vocab = f.session->vocab;
+    return f;
+}
+
+/* Where reads fail: what was taken stays, and the answer goes on with the same ids. Returns how
+ * many errors there were. */
+static int answer_on(struct drive *d, int m, const struct strata_options *o,
+                     const struct strata_sampling *p, const struct answer *want, const char *plain)
+{
+    struct fixture f = open_on(d, models[m].path, o);
+    struct answer got = {.most = want->most, .end = -1};
+    struct strata_error e = {0};
+    int errors = 0, at = d->at;
+    d->at = INT_MAX - d->many; /* the prompt is read in peace */
+    begin(&f, p);
+    d->at = atomic_load(&d->reads) + at;
+    for (;;) {
+        int fed = strata_position(f.session) - PROMPT;
+        bool ok = fed == got.n || strata_step(f.session, &got.ids[fed], 1, NULL, &e);
+        ok = ok && strata_answer(f.session, (size_t)(got.most - got.n), take, &got, NULL, &e);
+        if (ok)
+            break;
+        assert_int_equal(e.code, STRATA_IO);
+        assert_true(errors++ < 2 * d->many);
+        e = (struct strata_error){0};
+    }
+    assert_int_equal(got.n, want->n);
+    assert_memory_equal(got.ids, want->ids, (size_t)got.n * sizeof *got.ids);
+    fixture_ok(strata_save(f.session, "drafts-faults-2.strses", &e), &e);
+    assert_same_file(plain, "drafts-faults-2.strses");
+    fixture_close(&f);
+    return errors;
+}
+
+static void failing_reads_in_windows_lose_nothing(void **unused)
+{
+    static const char plain[] = "drafts-faults.strses";
+    struct strata_sampling p = sampling_of(1);
+    int errors = 0;
+    for (int m = 0; m < MODELS; m++) {
+        struct strata_options o = {.ctx = 128, .draft = STRATA_DRAFT_OFF};
+        struct fixture f = fixture_open(models[m].path, &o);
+        struct answer want = {.most = ANSWER, .end = -1};
+        answer_plainly(&f, &p, &want, plain);
+        fixture_close(&f);
+        o.draft = models[m].has_layer ? STRATA_DRAFT_MTP : STRATA_DRAFT_LOOKUP;
+        o.draft_rows = 5;
+        o.arena = "min";
+        for (int at = 0; at < 60; at += 13) {
+            struct drive d = {.at = at, .many = 1 + at % 3 * 20};
+            errors += answer_on(&d, m, &o, &p, &want, plain);
+        }
+    }
+    print_message("%d errors\n", errors);
+    assert_true(errors > 0);
+    remove(plain);
+    remove("drafts-faults-2.strses");
+}
+
 static void an_interrupted_answer_goes_on_with_the_same_ids(void **unused)
 {
     struct strata_sampling p = sampling_of(1);
@@ -356,6 +444,7 @@ int main(void)
         cmocka_unit_test(a_draft_layer_has_the_same_bits_however_it_is_fed),
         cmocka_unit_test(a_draft_layer_that_is_not_there_is_refused),
         cmocka_unit_test(an_answer_ends_at_the_same_place),
+        cmocka_unit_test(failing_reads_in_windows_lose_nothing),
         cmocka_unit_test(an_interrupted_answer_goes_on_with_the_same_ids),
         cmocka_unit_test(the_longest_latest_match_is_continued),
         cmocka_unit_test(the_gate_finds_what_pays),
