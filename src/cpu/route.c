@@ -45,7 +45,8 @@ static void order_by_weight(const float *p, int k, int32_t *ids, float *weights)
     for (int i = 0; i < k; i++) {
         int32_t x = ids[i];
         int at = i;
-        for (; at > 0 && (p[x] > weights[at - 1] || (p[x] == weights[at - 1] && x < ids[at - 1])); at--) {
+        for (; at > 0 && (p[x] > weights[at - 1] || (p[x] == weights[at - 1] && x < ids[at - 1]));
+             at--) {
             ids[at] = ids[at - 1];
             weights[at] = weights[at - 1];
         }

@@ -29,11 +29,11 @@ struct io_request {
     void *to;
     uint64_t tag;
     bool is_waiting; /* in a lane */
-    int copy;       /* the drive it was sent to */
-    unsigned tried; /* copies that have failed it, a bit each */
-    size_t done;    /* bytes so far, of an engine that continues short reads itself */
-    bool is_direct; /* what is left is read past the page cache; likewise */
-    size_t bytes;   /* result, written by the engine that took it */
+    int copy;        /* the drive it was sent to */
+    unsigned tried;  /* copies that have failed it, a bit each */
+    size_t done;     /* bytes so far, of an engine that continues short reads itself */
+    bool is_direct;  /* what is left is read past the page cache; likewise */
+    size_t bytes;    /* result, written by the engine that took it */
     int error;
     struct io_request *before, *after; /* in a lane or done list; `after` alone among the spare */
 };
@@ -114,7 +114,7 @@ struct io_options io_options_filled(const struct io_options *o);
 
 /* ---- pread.c ---- */
 
-/* Threads that take, read and finish. `hold`, unless NULL, is called between reading and finishing. */
+/* Threads that take, read and finish. `hold`, unless NULL, is called between the last two. */
 bool io_threads_start(struct io *io, void (*hold)(struct io *io, const struct io_request *r),
                       struct err *e);
 void io_threads_stop(struct io *io);

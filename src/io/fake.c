@@ -24,4 +24,5 @@ static void kick(struct io *io)
     }
 }
 
-const struct io_engine io_engine_fake = {.name = "fake", .start = start, .stop = stop, .kick = kick};
+const struct io_engine io_engine_fake = {
+    .name = "fake", .start = start, .stop = stop, .kick = kick};

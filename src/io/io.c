@@ -86,8 +86,9 @@ static bool check_copy(const struct io *io, int i, struct err *e)
 {
     const struct io_file *f = &io->file[i], *original = &io->file[i % io->files];
     return f->bytes == original->bytes ||
-           err_set(e, ERR_FORMAT, "%s: %llu bytes, but the file it is to be a copy of, %s, has %llu",
-                   f->path, (unsigned long long)f->bytes, original->path,
+           err_set(e, ERR_FORMAT,
+                   "%s: %llu bytes, but the file it is to be a copy of, %s, has %llu", f->path,
+                   (unsigned long long)f->bytes, original->path,
                    (unsigned long long)original->bytes);
 }
 
@@ -184,7 +185,8 @@ static bool start_engine(struct io *io, struct err *e)
             io->engine = engines[i];
             return io->engine->start(io, colon ? colon + 1 : NULL, e);
         }
-    return err_set(e, ERR_USAGE, "no I/O engine \"%s\"; there are uring, pread, sim and fake", text);
+    return err_set(e, ERR_USAGE, "no I/O engine \"%s\"; there are uring, pread, sim and fake",
+                   text);
 }
 
 struct io *io_create(const char *const *paths, int n, const struct io_options *o, struct err *e)
@@ -291,9 +293,14 @@ void io_submit(struct io_queue *q, enum io_lane lane, int file, uint64_t offset,
     pthread_mutex_lock(&io->lock);
     struct io_request *r = q->spare;
     q->spare = r->after;
-    *r = (struct io_request){
-        .queue = q, .lane = lane, .file = file, .offset = offset, .length = length, .to = to,
-        .tag = tag, .is_waiting = true};
+    *r = (struct io_request){.queue = q,
+                             .lane = lane,
+                             .file = file,
+                             .offset = offset,
+                             .length = length,
+                             .to = to,
+                             .tag = tag,
+                             .is_waiting = true};
     assert(!q->by_tag || (tag < q->tags && !q->by_tag[tag]));
     if (q->by_tag)
         q->by_tag[tag] = r;
@@ -383,8 +390,10 @@ static int collect(struct io_queue *q, struct io_completion *out, int most, int 
     while (n < most && q->done.first) {
         struct io_request *r = q->done.first;
         io_list_remove(&q->done, r);
-        out[n++] = (struct io_completion){.tag = r->tag, .file = r->copy * q->io->files + r->file,
-                                          .offset = r->offset, .bytes = r->bytes,
+        out[n++] = (struct io_completion){.tag = r->tag,
+                                          .file = r->copy * q->io->files + r->file,
+                                          .offset = r->offset,
+                                          .bytes = r->bytes,
                                           .error = r->error};
         make_spare(q, r);
     }
@@ -440,11 +449,11 @@ bool io_explain(const struct io *io, const struct io_completion *c, struct err *
 {
     const struct io_file *f = &io->file[c->file];
     if (c->error == IO_SHORT)
-        return err_set(e, ERR_IO,
-                       "%s: reading at %llu: the file ends after %zu bytes; it had %llu in all when "
-                       "it was opened",
-                       f->path, (unsigned long long)c->offset, c->bytes,
-                       (unsigned long long)f->bytes);
+        return err_set(
+            e, ERR_IO,
+            "%s: reading at %llu: the file ends after %zu bytes; it had %llu in all when "
+            "it was opened",
+            f->path, (unsigned long long)c->offset, c->bytes, (unsigned long long)f->bytes);
     return err_set(e, ERR_IO, "%s: reading at %llu: %s", f->path, (unsigned long long)c->offset,
                    strerror(c->error));
 }

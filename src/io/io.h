@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading bytes from drives (docs/streaming.md): requests go in by lanes, are read by an engine with
- * a bounded number in flight, and come back as completions in any order.
+/* Reading bytes from drives (docs/streaming.md): requests go in by lanes, are read by an engine
+ * with a bounded number in flight, and come back as completions in any order.
  *
- * Reads go past the page cache where the file system allows it. Where it does not, they are ordinary
- * reads whose pages are dropped afterwards, and a note says so once.
+ * Reads go past the page cache where the file system allows it. Where it does not, they are
+ * ordinary reads whose pages are dropped afterwards, and a note says so once.
  *
  * A user of the engine owns a queue: what it submits comes back there and nowhere else. Queues may
  * be driven by different threads, one thread a queue. Nothing is allocated after creation. */
@@ -39,9 +39,10 @@ struct io_options {
     /* Copies of all the files on other drives, copy after copy: [copies][files]. A read goes to the
      * drive that has the least to do; a copy that fails is noted and used no more. */
     const char *const *copy_paths;
-    int copies;     /* besides the files themselves; at most IO_COPIES - 1 */
+    int copies;          /* besides the files themselves; at most IO_COPIES - 1 */
     uint64_t fake_bytes; /* engine "fake": no file is opened, each has this size; 0: as opened */
-    /* Replaces pread(2), for tests that want it to fail or to come short. Called by many threads. */
+    /* Replaces pread(2), for tests that want it to fail or to come short. Called by many threads.
+     */
     ssize_t (*pread)(void *ctx, int fd, void *to, size_t n, off_t offset);
     void *pread_ctx;
 };
@@ -112,7 +113,8 @@ const char *io_engine_name(const struct io *io);
 /* `memory` will be read into often: the engine may register it with the system (which pins it),
  * where limits allow. Until it is forgotten, its pages must not be given back. */
 void io_remember_memory(struct io *io, void *memory, size_t bytes);
-/* The opposite, before pages are given back or the memory is freed; no read into it is outstanding. */
+/* The opposite, before pages are given back or the memory is freed; no read into it is outstanding.
+ */
 void io_forget_memory(struct io *io, void *memory);
 
 /* Sets `e` to "PATH: reading at OFFSET: why". Returns false. */

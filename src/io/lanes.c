@@ -27,8 +27,8 @@ static bool is_freer(const struct io *io, int copy, int other)
     return a != b ? a < b : io->bytes_sent[copy] < io->bytes_sent[other];
 }
 
-/* The drive for a request of this lane that the copies `tried` have failed (then any other will do);
- * -1: none has room. */
+/* The drive for a request of this lane that the copies `tried` have failed (then any other will
+ * do); -1: none has room. */
 static int choose_copy(const struct io *io, enum io_lane lane, unsigned tried)
 {
     int best = -1;
@@ -39,7 +39,8 @@ static int choose_copy(const struct io *io, enum io_lane lane, unsigned tried)
     return best;
 }
 
-/* A guess never starts while an urgent read waits: a drive without room for that has none for it. */
+/* A guess never starts while an urgent read waits: a drive without room for that has none for it.
+ */
 static struct io_request *startable(const struct io *io, int *copy)
 {
     for (int i = 0; i < IO_LANES; i++) {

@@ -41,8 +41,8 @@ static void read_request(const struct io *io, struct io_request *r)
     bool direct = r->is_direct;
     while (done < want) {
         size_t n = direct ? r->length - done : want - done;
-        ssize_t got = read_some(io, direct ? f->direct_fd : f->fd, (char *)r->to + done, n,
-                                r->offset + done);
+        ssize_t got =
+            read_some(io, direct ? f->direct_fd : f->fd, (char *)r->to + done, n, r->offset + done);
         if (got < 0) {
             r->error = errno;
             break;
@@ -118,7 +118,8 @@ bool io_threads_start(struct io *io, void (*hold)(struct io *io, const struct io
         t->count++;
     pthread_attr_destroy(&attr);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return !error || err_set(e, ERR_MEMORY, "I/O thread %d of %d cannot be started", t->count + 1, n);
+    return !error ||
+           err_set(e, ERR_MEMORY, "I/O thread %d of %d cannot be started", t->count + 1, n);
 }
 
 void io_threads_stop(struct io *io)
@@ -145,9 +146,10 @@ size_t io_memory(const struct io_options *o)
 static bool start(struct io *io, const char *settings, struct err *e)
 {
     if (settings)
-        return err_set(e, ERR_USAGE, "the I/O engine pread takes no settings, not \"%s\"", settings);
+        return err_set(e, ERR_USAGE, "the I/O engine pread takes no settings, not \"%s\"",
+                       settings);
     return io_threads_start(io, NULL, e);
 }
 
-const struct io_engine io_engine_pread = {.name = "pread", .start = start, .stop = io_threads_stop,
-                                          .kick = io_threads_kick};
+const struct io_engine io_engine_pread = {
+    .name = "pread", .start = start, .stop = io_threads_stop, .kick = io_threads_kick};

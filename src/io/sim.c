@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A slower or erratic drive, for tests and forecasts: reads like `pread`, then holds each completion
- * back. Each copy of the files lies on a drive of its own. Settings, separated by commas:
+/* A slower or erratic drive, for tests and forecasts: reads like `pread`, then holds each
+ * completion back. Each copy of the files lies on a drive of its own. Settings, separated by
+ * commas:
  *     rate=SIZE      bytes a second of a whole drive; K, M, G, T for powers of 1024
  *     delay=A-Bms    besides, A to B milliseconds for each read, drawn at random
  *     seed=N         of the drawing */
@@ -19,7 +20,7 @@ struct io_drives {
     uint64_t rate; /* 0: as fast as it is */
     unsigned least_ms, most_ms;
     pthread_mutex_t lock;
-    uint64_t random;  /* guarded by lock */
+    uint64_t random; /* guarded by lock */
     /* Guarded by lock: when a drive has moved all that it was asked for. */
     int64_t free_us[IO_COPIES];
 };
@@ -79,9 +80,10 @@ static bool start(struct io *io, const char *settings, struct err *e)
     while (settings && *settings) {
         size_t n = strcspn(settings, ",");
         if (!read_setting(d, settings, n))
-            return err_set(e, ERR_USAGE,
-                           "the I/O engine sim knows rate=SIZE, delay=A-Bms and seed=N, not \"%.*s\"",
-                           (int)n, settings);
+            return err_set(
+                e, ERR_USAGE,
+                "the I/O engine sim knows rate=SIZE, delay=A-Bms and seed=N, not \"%.*s\"", (int)n,
+                settings);
         settings += n + (settings[n] == ',');
     }
     return io_threads_start(io, hold, e);
@@ -96,5 +98,5 @@ static void stop(struct io *io)
     io->drives = NULL;
 }
 
-const struct io_engine io_engine_sim = {.name = "sim", .start = start, .stop = stop,
-                                        .kick = io_threads_kick};
+const struct io_engine io_engine_sim = {
+    .name = "sim", .start = start, .stop = stop, .kick = io_threads_kick};

@@ -8,7 +8,8 @@
 #include <stdint.h>
 
 /* A decimal number, with a fraction if one likes, then K, M, G or T for powers of 1024, or nothing
- * for bytes; the n bytes at `text` exactly. Rounds down. False: not a size, or 2^63 bytes and more. */
+ * for bytes; the n bytes at `text` exactly. Rounds down. False: not a size, or 2^63 bytes and more.
+ */
 bool io_parse_size(const char *text, size_t n, uint64_t *bytes);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine of Linux: io_uring. Requests are submitted by whoever may start them, under the lock of
- * the engine; one thread reaps completions. Files are registered, and memory that is read into often,
- * where the system's limits allow.
+/* The engine of Linux: io_uring. Requests are submitted by whoever may start them, under the lock
+ * of the engine; one thread reaps completions. Files are registered, and memory that is read into
+ * often, where the system's limits allow.
  *
  * Where io_uring is switched off or filtered, a note says so and threads read. */
 #define _GNU_SOURCE
@@ -61,7 +61,8 @@ static int file_index(const struct io *io, const struct io_request *r)
     return r->copy * io->files + r->file + (r->is_direct ? io->copies * io->files : 0);
 }
 
-/* What is left of the request. A direct read ends at a whole block, perhaps behind the file's end. */
+/* What is left of the request. A direct read ends at a whole block, perhaps behind the file's end.
+ */
 static void prepare(struct io *io, struct io_request *r)
 {
     struct io_ring *u = io->ring;
@@ -259,7 +260,8 @@ static unsigned ring_entries(const struct io_options *o)
 static bool start(struct io *io, const char *settings, struct err *e)
 {
     if (settings)
-        return err_set(e, ERR_USAGE, "the I/O engine uring takes no settings, not \"%s\"", settings);
+        return err_set(e, ERR_USAGE, "the I/O engine uring takes no settings, not \"%s\"",
+                       settings);
     if (io->options.pread)
         return read_with_threads(io, "reads are replaced", e);
     struct io_ring *u = mem_alloc(sizeof *u, "I/O ring", e);
@@ -279,8 +281,12 @@ static bool start(struct io *io, const char *settings, struct err *e)
                              strerror(error));
 }
 
-const struct io_engine io_engine_uring = {.name = "uring", .start = start, .stop = stop, .kick = kick,
-                                          .remember = remember, .forget = forget};
+const struct io_engine io_engine_uring = {.name = "uring",
+                                          .start = start,
+                                          .stop = stop,
+                                          .kick = kick,
+                                          .remember = remember,
+                                          .forget = forget};
 #else
 static bool start(struct io *io, const char *settings, struct err *e)
 {

@@ -51,7 +51,8 @@ static bool parse_moce(const struct strata_options *o, struct stream_moce *out, 
         out->lambda = (float)x;
     else
         return err_set(e, ERR_USAGE,
-                       "--moce: \"%s\" is not a strength like 0.5, nor auto:X with X up to 1", o->moce);
+                       "--moce: \"%s\" is not a strength like 0.5, nor auto:X with X up to 1",
+                       o->moce);
     return true;
 }
 
@@ -101,8 +102,8 @@ bool streaming_find_copies(struct strata_model *m, struct err *e)
         return true;
     int parts = gguf_parts(m->file);
     m->n_copy_paths = o->n_replicas * parts;
-    m->copy_paths = mem_alloc_array((size_t)m->n_copy_paths, sizeof *m->copy_paths,
-                                    "the list of copies", e);
+    m->copy_paths =
+        mem_alloc_array((size_t)m->n_copy_paths, sizeof *m->copy_paths, "the list of copies", e);
     for (int i = 0; m->copy_paths && i < o->n_replicas; i++)
         if (!add_copy(m, o->replicas[i], m->copy_paths + i * parts, e)) {
             streaming_forget_copies(m);
@@ -182,7 +183,8 @@ static bool describe(const struct strata_model *m, uint32_t *counts, struct prof
                      struct err *e)
 {
     const struct model_info *info = model_info(m->network);
-    int *experts = mem_alloc_array((size_t)info->layers, sizeof *experts, "the popularity profile", e);
+    int *experts =
+        mem_alloc_array((size_t)info->layers, sizeof *experts, "the popularity profile", e);
     for (int l = 0; experts && l < info->layers; l++) {
         struct model_experts x;
         model_experts_of_layer(m->network, l, &x);
@@ -193,7 +195,8 @@ static bool describe(const struct strata_model *m, uint32_t *counts, struct prof
     return experts;
 }
 
-/* A profile that was named must be good if it is there; one that was found is ignored with a note. */
+/* A profile that was named must be good if it is there; one that was found is ignored with a note.
+ */
 static bool load_profile(struct strata_model *m, const char *path, struct err *e)
 {
     struct profile p = {0};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Read-ahead in windows (docs/streaming.md, "Read-ahead while decoding"): which ranks of a guess are
- * read, what they were worth, and when they are given up.
+/* Read-ahead in windows (docs/streaming.md, "Read-ahead while decoding"): which ranks of a guess
+ * are read, what they were worth, and when they are given up.
  *
- * What a guess is worth is counted by layer and rank, in program order. The guard looks at the clock:
- * nothing that is staged can change what a turn decides. */
+ * What a guess is worth is counted by layer and rank, in program order. The guard looks at the
+ * clock: nothing that is staged can change what a turn decides. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -18,7 +18,8 @@
 #define PRIOR 32          /* guesses that the table below stands for, before there are real ones */
 #define GUARD_PASSES 16   /* a period of the guard */
 
-/* Won of PRIOR, by rank: measured on a large model, where it was .58 at rank 0 and .08 at rank 6. */
+/* Won of PRIOR, by rank: measured on a large model, where it was .58 at rank 0 and .08 at rank 6.
+ */
 static const uint8_t prior_won[] = {19, 15, 11, 7, 5, 4, 3, 2, 2, 1};
 
 /* ---- what guesses are worth ---- */

@@ -2,6 +2,7 @@
 /* A stream from its configuration, its sizes for the plan, and its reports. */
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -19,7 +20,8 @@ static bool check_layer(const struct stream_config *c, int l, struct io *io, str
         uint64_t all, end;
         if (!t->bytes || __builtin_mul_overflow(t->bytes, (uint64_t)y->experts, &all) ||
             __builtin_add_overflow(t->offset, all, &end) || end > io_file_bytes(io, t->file))
-            return err_set(e, ERR_FORMAT, "%s: part %d of the experts of layer %d passes the file's end",
+            return err_set(e, ERR_FORMAT,
+                           "%s: part %d of the experts of layer %d passes the file's end",
                            io_file_path(io, t->file), p, l);
     }
     return true;
@@ -71,8 +73,7 @@ static uint64_t table_entries(const struct stream_config *c, int layer)
 static uint64_t most_requests(const struct stream_config *c, uint64_t slots)
 {
     int split = c->split > 1 ? c->split : 1;
-    return slots * STREAM_PARTS +
-           (uint64_t)most_experts(c) * STREAM_PARTS * (uint64_t)(split - 1);
+    return slots * STREAM_PARTS + (uint64_t)most_experts(c) * STREAM_PARTS * (uint64_t)(split - 1);
 }
 
 uint64_t stream_table_bytes(const struct stream_config *c, size_t io_align)
@@ -82,9 +83,10 @@ uint64_t stream_table_bytes(const struct stream_config *c, size_t io_align)
     uint64_t keys = records > slots ? records : slots;
     uint64_t a_slot = sizeof(struct slot) + 3 * sizeof(int32_t);
     uint64_t a_record = sizeof(int32_t) + 3 * sizeof(uint32_t) + sizeof(uint8_t);
-    uint64_t a_layer = sizeof(struct stream_layer) + sizeof(struct arena_layer) + sizeof(int32_t *) +
-                       2 * sizeof(int) + sizeof(size_t) + sizeof(struct guess_record) +
-                       sizeof(struct layer_routing) + (uint64_t)c->experts_used * sizeof(int32_t);
+    uint64_t a_layer = sizeof(struct stream_layer) + sizeof(struct arena_layer) +
+                       sizeof(int32_t *) + 2 * sizeof(int) + sizeof(size_t) +
+                       sizeof(struct guess_record) + sizeof(struct layer_routing) +
+                       (uint64_t)c->experts_used * sizeof(int32_t);
     uint64_t an_expert = sizeof(struct want) + 3 * sizeof(uint32_t) + sizeof(float);
     uint64_t table = 0;
     for (int l = 0; l < c->layers; l++)
@@ -108,8 +110,7 @@ static bool copy_layers(struct stream *s, const struct stream_config *c, struct 
     s->record_of = mem_alloc_array(n, sizeof *s->record_of, "expert table", e);
     s->residents_of = mem_alloc_array(n, sizeof *s->residents_of, "expert table", e);
     s->home_block = mem_alloc_array((size_t)s->records, sizeof *s->home_block, "expert table", e);
-    if (!s->layer || !s->place || !s->home || !s->record_of || !s->residents_of ||
-        !s->home_block)
+    if (!s->layer || !s->place || !s->home || !s->record_of || !s->residents_of || !s->home_block)
         return false;
     memset(s->home_block, 0xff, (size_t)s->records * sizeof *s->home_block);
     for (int l = 0, record = 0; l < c->layers; record += c->layer[l++].experts) {
@@ -139,7 +140,8 @@ static bool allocate_tables(struct stream *s, const struct stream_config *c, str
     s->rank = mem_alloc_array(records, sizeof *s->rank, "guesses", e);
     s->guesses = mem_alloc_array(layers, sizeof *s->guesses, "guesses", e);
     s->routing = mem_alloc_array(layers, sizeof *s->routing, "router bonus", e);
-    s->previous = mem_alloc_array(layers * (size_t)s->experts_used, sizeof *s->previous, "guesses", e);
+    s->previous =
+        mem_alloc_array(layers * (size_t)s->experts_used, sizeof *s->previous, "guesses", e);
     s->follows_at = mem_alloc_array(layers, sizeof *s->follows_at, "guesses", e);
     for (int l = 0; s->follows_at && l < s->layers; l++) {
         s->follows_at[l] = entries;
@@ -153,7 +155,8 @@ static bool allocate_tables(struct stream *s, const struct stream_config *c, str
 
 static bool allocate_slots(struct stream *s, const struct stream_config *c, struct err *e)
 {
-    size_t slots = (size_t)s->arena.slots, keys = slots > (size_t)s->records ? slots : (size_t)s->records;
+    size_t slots = (size_t)s->arena.slots,
+           keys = slots > (size_t)s->records ? slots : (size_t)s->records;
     s->slot = mem_alloc_array(slots, sizeof *s->slot, "slots", e);
     s->free_slot = mem_alloc_array(slots, sizeof *s->free_slot, "slots", e);
     s->lent_slot = mem_alloc_array(slots, sizeof *s->lent_slot, "slots", e);
@@ -163,8 +166,8 @@ static bool allocate_slots(struct stream *s, const struct stream_config *c, stru
     s->queue = io_queue_create(s->io, (int)most_requests(c, slots), e);
     s->memory = (c->has_no_memory ? mem_map_addresses : mem_map)((size_t)s->arena.bytes,
                                                                  "the arena of experts", e);
-    return s->slot && s->free_slot && s->lent_slot && s->by_age && s->key && s->policy && s->queue &&
-           s->memory && io_queue_index_tags(s->queue, slots * PIECES_MOST, e);
+    return s->slot && s->free_slot && s->lent_slot && s->by_age && s->key && s->policy &&
+           s->queue && s->memory && io_queue_index_tags(s->queue, slots * PIECES_MOST, e);
 }
 
 /* Swapping would undo all that the arena is for; where locking is not allowed, a detail says so. */
@@ -220,11 +223,12 @@ void stream_free(struct stream *s)
         io_forget_memory(s->io, s->memory);
     mem_unmap(s->memory, (size_t)s->arena.bytes);
     policy_free(s->policy);
-    void *const blocks[] = {s->layer,     s->place,     s->home,       s->home_block, s->record_of,
-                            s->slot,      s->free_slot, s->lent_slot,  s->by_age,     s->key,
-                            s->want,      s->ready_slot, s->rows,      s->ahead_expert, s->bonus, s->residents_of,
-                            s->count,     s->heat,      s->left_turn,  s->rank,       s->guesses,
-                            s->routing,   s->previous,  s->follows_at, s->follows};
+    void *const blocks[] = {
+        s->layer,        s->place,      s->home,      s->home_block,   s->record_of,
+        s->slot,         s->free_slot,  s->lent_slot, s->by_age,       s->key,
+        s->want,         s->ready_slot, s->rows,      s->ahead_expert, s->bonus,
+        s->residents_of, s->count,      s->heat,      s->left_turn,    s->rank,
+        s->guesses,      s->routing,    s->previous,  s->follows_at,   s->follows};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         mem_free(blocks[i]);
     mem_free(s);
@@ -232,16 +236,25 @@ void stream_free(struct stream *s)
 
 /* ---- reports ---- */
 
+static uint64_t major_faults(void)
+{
+    struct rusage r;
+    getrusage(RUSAGE_SELF, &r);
+    return (uint64_t)r.ru_majflt;
+}
+
 void stream_get_stats(const struct stream *s, struct stream_stats *out)
 {
     *out = s->stats;
+    out->major_faults = major_faults() - s->stats.major_faults;
     out->drive_busy_us = io_busy_us(s->io) - s->stats.drive_busy_us;
     out->displaced = s->displaced_rows ? s->displaced / (double)s->displaced_rows : 0;
 }
 
 void stream_reset_stats(struct stream *s)
 {
-    s->stats = (struct stream_stats){.drive_busy_us = io_busy_us(s->io)};
+    s->stats = (struct stream_stats){.drive_busy_us = io_busy_us(s->io),
+                                     .major_faults = major_faults()};
     s->displaced = 0;
     s->displaced_rows = 0;
 }

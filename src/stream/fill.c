@@ -35,14 +35,16 @@ static int stage_popular(struct stream *s, int class_index)
         for (int x = 0; x < s->layer[l].experts && class_of_layer(s, l) == class_index; x++) {
             uint32_t count = s->count[s->record_of[l] + x];
             if (count && s->home[l][x] < 0)
-                s->key[n++] = (uint64_t)(UINT32_MAX - count) << 32 | (uint64_t)(s->record_of[l] + x);
+                s->key[n++] =
+                    (uint64_t)(UINT32_MAX - count) << 32 | (uint64_t)(s->record_of[l] + x);
         }
     sort_u64(s->key, (size_t)n);
     for (int i = p->filled.oldest; i >= 0; i = s->slot[i].newer)
         places--;
     n = n < places ? n : places > 0 ? places : 0;
     for (int j = n - 1, at = 0; j >= 0; j--, at++) {
-        int record = (int)(uint32_t)s->key[j], l = s->layers - 1, i = slot_take_idle(s, class_index);
+        int record = (int)(uint32_t)s->key[j], l = s->layers - 1,
+            i = slot_take_idle(s, class_index);
         while (s->record_of[l] > record)
             l--;
         s->slot[i].is_filled = true;
@@ -60,7 +62,8 @@ void stream_fill(struct stream *s)
         int n = stage_popular(s, c);
         for (int j = 0; j < n; j++) {
             const struct slot *t = &s->slot[s->by_age[j]];
-            s->key[j] = (uint64_t)(s->record_of[t->layer] + t->expert) << 24 | (uint64_t)s->by_age[j];
+            s->key[j] =
+                (uint64_t)(s->record_of[t->layer] + t->expert) << 24 | (uint64_t)s->by_age[j];
         }
         sort_u64(s->key, (size_t)n);
         for (int j = 0; j < n; j++)

@@ -6,7 +6,7 @@
  *     victims.c  who gets a place in the cache, and who leaves it
  *     turn.c     begin, next, end
  *     ahead.c    read-ahead in windows: guesses, what they were worth, the guard
- *     prompt.c   bands: slots that a prompt borrows, look-ahead over a whole band, what stays behind
+ *     prompt.c   bands: places that a prompt borrows, look-ahead, what stays behind
  *     fill.c     records read before anybody asks: popularity, hot lists
  *     moce.c     the router's bonus for residents
  *     resize.c   slots given back to the system and taken again
@@ -20,16 +20,17 @@
  *       |                            +--- not selected ------> FREE
  *       +--- the system is short of memory ---> GONE --- taken again --> FREE
  *
- * A slot that is given up while the drive writes into it is DROPPED and becomes FREE when that ends.
+ * A slot that is given up while the drive writes into it is DROPPED and becomes FREE when that
+ * ends.
  *
- * A record is in at most one slot; `home` says in which. Only RESIDENT counts: residents, their order
- * and their number are the logical state, a function of the history of calls alone. Which of the
- * slots a resident lies in, and all the other states, may depend on time; nothing logical asks for
- * them. A class has `capacity` places for residents and at least `staging` slots more, so a place
- * never lacks a slot for longer than one read takes.
+ * A record is in at most one slot; `home` says in which. Only RESIDENT counts: residents, their
+ * order and their number are the logical state, a function of the history of calls alone. Which of
+ * the slots a resident lies in, and all the other states, may depend on time; nothing logical asks
+ * for them. A class has `capacity` places for residents and at least `staging` slots more, so a
+ * place never lacks a slot for longer than one read takes.
  *
- * Threads: all state here belongs to the thread that drives the stream. Bytes that a read brought are
- * made visible by the lock of the completion. */
+ * Threads: all state here belongs to the thread that drives the stream. Bytes that a read brought
+ * are made visible by the lock of the completion. */
 #ifndef STRATA_STREAM_INNER_H
 #define STRATA_STREAM_INNER_H
 
@@ -42,8 +43,8 @@
 #define MOST_RECORDS (1 << 24) /* slot numbers fit in the 24 low bits of a sorting key */
 #define PIECES_MOST (STREAM_PARTS * STREAM_SPLIT_MOST) /* reads of one record */
 #define STREAM_TOKENS_MOST (1 << 20) /* counted before the counts are halved, so that they age */
-#define NO_RANK 0xff     /* of an expert that was not guessed */
-#define RANK_RESIDENT 0x80 /* it was resident when it was guessed */
+#define NO_RANK 0xff                 /* of an expert that was not guessed */
+#define RANK_RESIDENT 0x80           /* it was resident when it was guessed */
 
 enum slot_role { SLOT_FREE, SLOT_RESIDENT, SLOT_STAGED, SLOT_PASSING, SLOT_DROPPED, SLOT_GONE };
 
@@ -52,16 +53,16 @@ struct slot {
     uint8_t class_index, role;
     uint8_t reads_left; /* queued or in flight */
     bool is_pinned;     /* wanted by the turn that is under way: no victim */
-    bool is_lost;       /* a read failed or was cancelled: the bytes are not, or will not be, whole */
-    bool is_earned;     /* resident: a window has selected it; else it is a guest (victims.c) */
-    bool is_filled;     /* staged: by fill.c, not by a guess */
-    bool was_ahead;     /* its reads were started by a guess or a filling */
+    bool is_lost;   /* a read failed or was cancelled: the bytes are not, or will not be, whole */
+    bool is_earned; /* resident: a window has selected it; else it is a guest (victims.c) */
+    bool is_filled; /* staged: by fill.c, not by a guess */
+    bool was_ahead; /* its reads were started by a guess or a filling */
     uint32_t shift[STREAM_PARTS]; /* where the part begins in its aligned superset */
-    uint32_t sweep, rows; /* guests: the last sweep that wanted it, and by how many rows */
-    int32_t older, newer; /* staged: its list; -1 at the ends */
-    uint64_t until_turn;  /* staged by a guess: dropped after this turn */
-    uint64_t used;        /* resident: number of the use that was its last; orders hot lists */
-    uint64_t first_byte;  /* in the arena */
+    uint32_t sweep, rows;         /* guests: the last sweep that wanted it, and by how many rows */
+    int32_t older, newer;         /* staged: its list; -1 at the ends */
+    uint64_t until_turn;          /* staged by a guess: dropped after this turn */
+    uint64_t used;       /* resident: number of the use that was its last; orders hot lists */
+    uint64_t first_byte; /* in the arena */
 };
 
 static inline bool slot_is_whole(const struct slot *t)
@@ -80,18 +81,17 @@ struct pool {
     int guests;    /* of the residents */
     int borrowed;  /* places that a prompt has made into staging */
     int gone;
-    int staged, passing; /* slots; staged: by guesses alone */
-    int free_count;      /* free_slot[class.first_slot ..] */
+    int staged, passing;              /* slots; staged: by guesses alone */
+    int free_count;                   /* free_slot[class.first_slot ..] */
     struct slot_list guessed, filled; /* staged; filled: the least popular is the oldest */
 };
-
 
 struct want {
     int32_t expert;
     uint32_t rows;
-    int32_t slot;  /* -1: not yet */
-    bool is_home;  /* a miss that gets a place in the cache */
-    uint8_t why;   /* enum stream_why, of a miss */
+    int32_t slot; /* -1: not yet */
+    bool is_home; /* a miss that gets a place in the cache */
+    uint8_t why;  /* enum stream_why, of a miss */
     uint32_t detail;
 };
 
@@ -110,7 +110,8 @@ struct look_ahead {
     int layer, n, next;
 };
 
-/* What guesses of a layer were worth, by rank: of `tried` that were not resident `won` were selected. */
+/* What guesses of a layer were worth, by rank: of `tried` that were not resident `won` were
+ * selected. */
 struct guess_record {
     uint32_t tried[STREAM_RANKS_MOST], won[STREAM_RANKS_MOST];
 };
@@ -126,12 +127,12 @@ struct layer_routing {
 struct stream {
     struct io *io;
     struct io_queue *queue;
-    struct stream_layer *layer;  /* [layers] */
-    struct arena_layer *place;   /* [layers] */
+    struct stream_layer *layer; /* [layers] */
+    struct arena_layer *place;  /* [layers] */
     int layers, most_experts;
     int window_rows, experts_used, split;
     struct arena_layout arena;
-    char *memory;                /* [arena.bytes] */
+    char *memory; /* [arena.bytes] */
     bool is_locked, is_remembered;
     struct policy *policy;
     struct pool pool[ARENA_CLASSES];
@@ -139,31 +140,31 @@ struct stream {
     int32_t *home_block, **home; /* [layers][experts], -1: in no slot */
     int32_t *free_slot;          /* [arena.slots] a stack for each class */
 
-    uint64_t turns, uses;  /* numbers of the last turn and use */
+    uint64_t turns, uses; /* numbers of the last turn and use */
     struct turn turn;
-    struct want *want;     /* [most experts] */
-    int32_t *ready_slot;   /* the same */
-    uint32_t *rows;        /* the same; all 0 between turns */
-    int32_t *lent_slot;    /* [arena.slots] */
-    uint64_t *key;         /* for sorting: [max(records, arena.slots, most experts)] */
-    int32_t *by_age;       /* [arena.slots] */
+    struct want *want;   /* [most experts] */
+    int32_t *ready_slot; /* the same */
+    uint32_t *rows;      /* the same; all 0 between turns */
+    int32_t *lent_slot;  /* [arena.slots] */
+    uint64_t *key;       /* for sorting: [max(records, arena.slots, most experts)] */
+    int32_t *by_age;     /* [arena.slots] */
 
     /* Per record, at record_of[layer] + expert. */
-    int *record_of;        /* [layers] */
-    int *residents_of;     /* [layers] how many */
+    int *record_of;              /* [layers] */
+    int *residents_of;           /* [layers] how many */
     int first_layer, last_layer; /* that have experts */
     int records;
-    uint32_t *count;       /* tokens that used it (popularity) */
-    uint32_t *heat;        /* rows that used it in the last band */
-    uint8_t *rank;         /* of the last guess: NO_RANK, or rank | RANK_RESIDENT */
-    uint32_t *left_turn;   /* turn in which it was evicted, 0: never */
-    uint64_t tokens;       /* that `count` has counted */
+    uint32_t *count;     /* tokens that used it (popularity) */
+    uint32_t *heat;      /* rows that used it in the last band */
+    uint8_t *rank;       /* of the last guess: NO_RANK, or rank | RANK_RESIDENT */
+    uint32_t *left_turn; /* turn in which it was evicted, 0: never */
+    uint64_t tokens;     /* that `count` has counted */
 
     /* Bands. */
-    uint32_t sweep;        /* number of the sweep that is under way */
-    int sweep_layer;       /* its last layer */
+    uint32_t sweep;  /* number of the sweep that is under way */
+    int sweep_layer; /* its last layer */
     bool is_prompt;
-    int64_t prompt_rows;   /* that have not had their first turn */
+    int64_t prompt_rows; /* that have not had their first turn */
     struct look_ahead ahead;
     int32_t *ahead_expert; /* [most experts] */
 
@@ -175,9 +176,9 @@ struct stream {
     int64_t guard_since;          /* of its present period */
     uint64_t guard_busy_us;
     int guard_passes;
-    int32_t *previous;            /* GUESS_PREVIOUS: [layers][experts_used] ids, -1: none */
-    uint16_t *follows;            /* GUESS_TABLE: a table for each pair of layers */
-    size_t *follows_at;           /* [layers] where the table layer -> layer + 1 starts */
+    int32_t *previous;  /* GUESS_PREVIOUS: [layers][experts_used] ids, -1: none */
+    uint16_t *follows;  /* GUESS_TABLE: a table for each pair of layers */
+    size_t *follows_at; /* [layers] where the table layer -> layer + 1 starts */
 
     struct stream_moce moce;
     struct layer_routing *routing; /* [layers] */
@@ -185,7 +186,7 @@ struct stream {
     uint64_t displaced_rows;
     double displaced;
 
-    bool gives_back;          /* slots, while the system is short of memory */
+    bool gives_back; /* slots, while the system is short of memory */
     int64_t pressure_checked_us, calm_since_us;
 
     const _Atomic bool *cancel;
@@ -217,8 +218,9 @@ static inline int room_for_staging(const struct stream *s, int class_index)
 
 /* ---- slots.c ---- */
 
-/* A FREE slot, for a record whose place (or whose share of the staging) the caller has made sure of:
- * gives up what was filled or guessed if it must, waits for a dropped read if nothing else is left. */
+/* A FREE slot, for a record whose place (or whose share of the staging) the caller has made sure
+ * of: gives up what was filled or guessed if it must, waits for a dropped read if nothing else is
+ * left. */
 int slot_take(struct stream *s, int class_index);
 /* A FREE slot without giving up a guess or waiting; -1: there is none. */
 int slot_take_idle(struct stream *s, int class_index);
@@ -228,7 +230,8 @@ bool slot_give_up_guess(struct stream *s, int class_index);
 void slot_assign(struct stream *s, int i, int layer, int expert, enum slot_role role);
 /* STAGED to RESIDENT or PASSING, with the same record. */
 void slot_promote(struct stream *s, int i, enum slot_role role);
-/* The slot gives up what it holds (any role but GONE): reads that have not started are cancelled. */
+/* The slot gives up what it holds (any role but GONE): reads that have not started are cancelled.
+ */
 void slot_drop(struct stream *s, int i);
 /* Queues the reads of the slot's record. */
 void slot_read(struct stream *s, int i, enum io_lane lane);
@@ -246,8 +249,8 @@ void slots_free_all(struct stream *s);
 
 /* ---- victims.c ---- */
 
-/* Decides for every miss of the turn whether it gets a place in the cache (want.is_home), and evicts
- * whoever has to make room. Residents that are wanted have been pinned. */
+/* Decides for every miss of the turn whether it gets a place in the cache (want.is_home), and
+ * evicts whoever has to make room. Residents that are wanted have been pinned. */
 void victims_choose(struct stream *s);
 /* A record has become the slot's resident. */
 void victims_admit(struct stream *s, int i, bool is_earned, uint32_t rows);
@@ -263,8 +266,8 @@ bool turn_collect(struct stream *s, bool wait);
 
 /* ---- ahead.c ---- */
 
-/* Drops guesses of `layer` that the turn did not select: those that have not started to be read now,
- * the others when this and one more turn are over. Notes what the guesses were worth. */
+/* Drops guesses of `layer` that the turn did not select: those that have not started to be read
+ * now, the others when this and one more turn are over. Notes what the guesses were worth. */
 void ahead_settle(struct stream *s);
 /* Forgets the guess at the turn's layer. */
 void ahead_forget(struct stream *s);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cache-aware routing (docs/streaming.md, "MoCE"): residents get a bonus of lambda times the usual
- * spread of the layer's logits. Everything here is a function of the history of turns: which records
- * are logically resident, and what routing was like before. */
+ * spread of the layer's logits. Everything here is a function of the history of turns: which
+ * records are logically resident, and what routing was like before. */
 #include <string.h>
 
 #include "stream/inner.h"
 
-#define MEAN_ROWS 256   /* the running mean of the spread looks back about as far */
+#define MEAN_ROWS 256 /* the running mean of the spread looks back about as far */
 #define LAMBDA_MOST 2.0
 #define LAMBDA_STEP 0.02 /* of the controller, a row that displaces nothing */
 
@@ -29,8 +29,8 @@ const float *stream_bonus(struct stream *s, int layer, bool is_band, int *keep)
     return s->bonus;
 }
 
-/* Up by a little for every row, down by as much as the row displaced above the budget; and to nothing
- * while the mean of all rows is above it. */
+/* Up by a little for every row, down by as much as the row displaced above the budget; and to
+ * nothing while the mean of all rows is above it. */
 static void control(struct stream *s, struct layer_routing *r, double displaced)
 {
     double budget = s->moce.budget;

@@ -101,8 +101,8 @@ static struct ends *ends_of(const struct policy *p, int class_index, int list)
 static void append(struct policy *p, int class_index, int slot, int list)
 {
     struct ends *ends = ends_of(p, class_index, list);
-    p->link[slot] = (struct link){
-        .older = ends->newest, .newer = -1, .list = list, .pass = p->pass};
+    p->link[slot] =
+        (struct link){.older = ends->newest, .newer = -1, .list = list, .pass = p->pass};
     *(ends->newest >= 0 ? &p->link[ends->newest].newer : &ends->oldest) = slot;
     ends->newest = slot;
 }
@@ -153,8 +153,8 @@ void policy_touch(struct policy *p, int class_index, int slot)
     append(p, class_index, slot, list);
 }
 
-/* LAYER: how often the layer of a slot has come up since the slot's last use, and then how far it is
- * until it comes up again; one number to compare. */
+/* LAYER: how often the layer of a slot has come up since the slot's last use, and then how far it
+ * is until it comes up again; one number to compare. */
 static uint64_t idleness(const struct policy *p, int slot)
 {
     struct link l = p->link[slot];

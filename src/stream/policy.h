@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which records are worth least (docs/streaming.md, "Policies"). A policy keeps the resident slots of
- * each size class in an order of value; it learns of every turn and use and knows nothing of reads,
- * pins or clocks, so that its order is a function of the history of turns.
+/* Which records are worth least (docs/streaming.md, "Policies"). A policy keeps the resident slots
+ * of each size class in an order of value; it learns of every turn and use and knows nothing of
+ * reads, pins or clocks, so that its order is a function of the history of turns.
  *
  *     LRU    worth least is what was used longest ago
  *     LFU    what was used least often, uses counting half after a while; of equals the older

@@ -41,14 +41,15 @@ static uint64_t file_bytes(const struct profile *p)
 
 /* ---- reading ---- */
 
-static bool check_header(const char *path, const uint8_t *f, uint64_t bytes, const struct profile *p,
-                         struct err *e)
+static bool check_header(const char *path, const uint8_t *f, uint64_t bytes,
+                         const struct profile *p, struct err *e)
 {
     if (bytes < HEADER_BYTES || memcmp(f, magic, 6))
         return err_set(e, ERR_FORMAT, "%s: not a popularity profile", path);
     if (memcmp(f, magic, 8))
-        return err_set(e, ERR_UNSUPPORTED, "%s: version %.2s of a popularity profile; this program reads 01",
-                       path, (const char *)f + 6);
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: version %.2s of a popularity profile; this program reads 01", path,
+                       (const char *)f + 6);
     if (bytes_u64(f + 80) != XXH3_64bits(f, 80) || bytes_u32(f + 8) != HEADER_BYTES)
         return err_set(e, ERR_FORMAT, "%s: the header is damaged", path);
     if (bytes_u32(f + 12))
@@ -62,8 +63,8 @@ static bool check_header(const char *path, const uint8_t *f, uint64_t bytes, con
 }
 
 /* The header is sound and the model's own. */
-static bool check_section(const char *path, const uint8_t *f, uint64_t bytes, const struct profile *p,
-                          struct err *e)
+static bool check_section(const char *path, const uint8_t *f, uint64_t bytes,
+                          const struct profile *p, struct err *e)
 {
     bool fits = bytes == file_bytes(p) && bytes_u32(f + 48) == (uint32_t)p->layers &&
                 bytes_u32(f + 52) == count_records(p) && bytes_u64(f + 56) == HEADER_BYTES &&
@@ -71,7 +72,8 @@ static bool check_section(const char *path, const uint8_t *f, uint64_t bytes, co
     for (int l = 0; fits && l < p->layers; l++)
         fits = bytes_u32(f + HEADER_BYTES + 4 * l) == (uint32_t)p->experts[l];
     if (!fits)
-        return err_set(e, ERR_FORMAT, "%s: its layers and experts are not those of the model", path);
+        return err_set(e, ERR_FORMAT, "%s: its layers and experts are not those of the model",
+                       path);
     return bytes_u64(f + 72) == XXH3_64bits(f + HEADER_BYTES, section_bytes(p)) ||
            err_set(e, ERR_FORMAT, "%s: the counts are damaged", path);
 }

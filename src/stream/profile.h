@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The popularity profile (STRPOP01, docs/formats.md): how many tokens used each expert, learned from
- * use and kept beside the model. It decides what is read before anybody asks, never an output. */
+/* The popularity profile (STRPOP01, docs/formats.md): how many tokens used each expert, learned
+ * from use and kept beside the model. It decides what is read before anybody asks, never an output.
+ */
 #ifndef STRATA_STREAM_PROFILE_H
 #define STRATA_STREAM_PROFILE_H
 
@@ -12,9 +13,9 @@
 struct profile {
     uint8_t fingerprint[16]; /* of the model */
     int layers;
-    const int *experts;      /* [layers] of each layer */
-    uint64_t tokens;         /* that were counted */
-    uint32_t *counts;        /* layer after layer, expert after expert */
+    const int *experts; /* [layers] of each layer */
+    uint64_t tokens;    /* that were counted */
+    uint32_t *counts;   /* layer after layer, expert after expert */
 };
 
 /* Reads a profile of the model that `p` describes (fingerprint, layers, experts) into tokens and

@@ -2,8 +2,8 @@
 /* Bands (docs/streaming.md, "Prefill"). A band needs most experts of every layer, far more than the
  * arena holds, so what counts is that the drive never pauses: while a layer is computed, the next
  * one's experts are read, most tokens first, as far as there are slots. For that a prompt borrows
- * places from the cache, in the policy's order, and gives them back at its end, filled with what its
- * last band used most. */
+ * places from the cache, in the policy's order, and gives them back at its end, filled with what
+ * its last band used most. */
 #include "stream/inner.h"
 #include "stream/sort.h"
 
@@ -149,8 +149,8 @@ static int layer_of_record(const struct stream *s, int record)
     return l;
 }
 
-/* The hottest become residents, the hottest of all as the last used; they are read behind everything
- * that somebody waits for. */
+/* The hottest become residents, the hottest of all as the last used; they are read behind
+ * everything that somebody waits for. */
 static void admit_hottest(struct stream *s, int class_index)
 {
     const struct pool *p = &s->pool[class_index];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Slots that are given back to the system, by steps, and taken again (docs/streaming.md, "Memory plan
- * and arena"). What a turn computes does not depend on it. */
+/* Slots that are given back to the system, by steps, and taken again (docs/streaming.md, "Memory
+ * plan and arena"). What a turn computes does not depend on it. */
 #define _GNU_SOURCE
 #include <sys/mman.h>
 
@@ -9,10 +9,10 @@
 #include "stream/inner.h"
 #include "stream/pressure.h"
 
-#define STEP_SHARE 16           /* a step is this part of the places */
-#define CHECK_US 1000000        /* the system is asked so often */
-#define CALM_US 30000000        /* without pressure, before slots are taken again */
-#define PRESSURE_PERCENT 10.0   /* of the time somebody waited for memory */
+#define STEP_SHARE 16         /* a step is this part of the places */
+#define CHECK_US 1000000      /* the system is asked so often */
+#define CALM_US 30000000      /* without pressure, before slots are taken again */
+#define PRESSURE_PERCENT 10.0 /* of the time somebody waited for memory */
 
 static void give_back_slot(struct stream *s, int i)
 {

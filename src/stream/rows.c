@@ -28,14 +28,14 @@ struct stream_rows {
     uint64_t table_offset, rows;
     size_t row_bytes, room; /* of a buffer: the aligned superset of any row */
     int most_rows, buffers;
-    char *memory;      /* [buffers][room], then [most_rows][row_bytes] */
+    char *memory; /* [buffers][room], then [most_rows][row_bytes] */
     size_t memory_bytes;
-    char *answer;      /* the second part of it */
-    uint64_t *key;     /* [most_rows] */
-    int *key_of;       /* [buffers]: first key of the row that is read into it */
-    int *spare;        /* [buffers]: those that nothing is read into */
+    char *answer;  /* the second part of it */
+    uint64_t *key; /* [most_rows] */
+    int *key_of;   /* [buffers]: first key of the row that is read into it */
+    int *spare;    /* [buffers]: those that nothing is read into */
     int spares;
-    int wanted, next;  /* keys of the request; the next that has not been asked for */
+    int wanted, next; /* keys of the request; the next that has not been asked for */
     bool has_failed;
     struct err error;
     struct row_cache *cache;
@@ -65,7 +65,8 @@ static bool allocate(struct stream_rows *r, struct err *e)
     size_t buffers = (size_t)r->buffers, most = (size_t)r->most_rows, answer;
     if (!mem_mul(most, r->row_bytes, &answer) ||
         !mem_add(buffers * r->room, answer, &r->memory_bytes))
-        return err_set(e, ERR_MEMORY, "out of memory: %d rows of %zu bytes", r->most_rows, r->row_bytes);
+        return err_set(e, ERR_MEMORY, "out of memory: %d rows of %zu bytes", r->most_rows,
+                       r->row_bytes);
     r->memory = mem_map(r->memory_bytes, "rows", e);
     r->answer = r->memory ? r->memory + buffers * r->room : NULL;
     r->key = mem_alloc_array(most, sizeof *r->key, "rows", e);
@@ -76,14 +77,16 @@ static bool allocate(struct stream_rows *r, struct err *e)
     return r->cache && r->memory && r->key && r->key_of && r->spare && r->queue;
 }
 
-struct stream_rows *stream_rows_create(struct io *io, int file, uint64_t table_offset, uint64_t rows,
-                                       size_t row_bytes, int most_rows, struct err *e)
+struct stream_rows *stream_rows_create(struct io *io, int file, uint64_t table_offset,
+                                       uint64_t rows, size_t row_bytes, int most_rows,
+                                       struct err *e)
 {
     uint64_t bytes, end;
     if (!row_bytes || row_bytes > 1 << 24 || rows >> (64 - PLACE_BITS) ||
         __builtin_mul_overflow(rows, (uint64_t)row_bytes, &bytes) ||
         __builtin_add_overflow(table_offset, bytes, &end) || end > io_file_bytes(io, file)) {
-        err_set(e, ERR_FORMAT, "%s: a table of %llu rows of %zu bytes at %llu passes the file's end",
+        err_set(e, ERR_FORMAT,
+                "%s: a table of %llu rows of %zu bytes at %llu passes the file's end",
                 io_file_path(io, file), (unsigned long long)rows, row_bytes,
                 (unsigned long long)table_offset);
         return NULL;
@@ -96,9 +99,14 @@ struct stream_rows *stream_rows_create(struct io *io, int file, uint64_t table_o
     struct stream_rows *r = mem_alloc(sizeof *r, "rows", e);
     if (!r)
         return NULL;
-    *r = (struct stream_rows){.io = io, .file = file, .table_offset = table_offset, .rows = rows,
-                              .row_bytes = row_bytes, .room = room_of_row(row_bytes, io_align(io)),
-                              .most_rows = most_rows, .buffers = buffers_for(most_rows)};
+    *r = (struct stream_rows){.io = io,
+                              .file = file,
+                              .table_offset = table_offset,
+                              .rows = rows,
+                              .row_bytes = row_bytes,
+                              .room = room_of_row(row_bytes, io_align(io)),
+                              .most_rows = most_rows,
+                              .buffers = buffers_for(most_rows)};
     if (!allocate(r, e)) {
         stream_rows_free(r);
         return NULL;
@@ -131,7 +139,8 @@ static void answer(struct stream_rows *r, int k, const void *bytes)
 {
     uint64_t row = row_of_key(r->key[k]);
     for (; k < r->wanted && row_of_key(r->key[k]) == row; k++)
-        memcpy(r->answer + (r->key[k] & ((1 << PLACE_BITS) - 1)) * r->row_bytes, bytes, r->row_bytes);
+        memcpy(r->answer + (r->key[k] & ((1 << PLACE_BITS) - 1)) * r->row_bytes, bytes,
+               r->row_bytes);
 }
 
 static void read_row(struct stream_rows *r, uint64_t row)

@@ -36,8 +36,9 @@ void slots_free_all(struct stream *s)
         const struct arena_class *k = &s->arena.class[c];
         s->pool[c] = (struct pool){.capacity = k->slots, .guessed = {-1, -1}, .filled = {-1, -1}};
         for (int j = k->slots + k->staging - 1; j >= 0; j--) {
-            s->slot[k->first_slot + j] = (struct slot){
-                .class_index = (uint8_t)c, .first_byte = k->first_byte + (uint64_t)j * k->slot_bytes};
+            s->slot[k->first_slot + j] =
+                (struct slot){.class_index = (uint8_t)c,
+                              .first_byte = k->first_byte + (uint64_t)j * k->slot_bytes};
             slot_release(s, k->first_slot + j);
         }
     }

@@ -4,7 +4,8 @@
  * residents first and missing records as they arrive.
  *
  * Program order decides everything: victims, admissions and pins depend on the history of turns
- * alone, never on clocks or completion order. One thread drives a stream; the reads run elsewhere. */
+ * alone, never on clocks or completion order. One thread drives a stream; the reads run elsewhere.
+ */
 #ifndef STRATA_STREAM_STREAM_H
 #define STRATA_STREAM_STREAM_H
 
@@ -40,7 +41,7 @@ enum stream_guess_kind { STREAM_GUESS_ROUTER, STREAM_GUESS_PREVIOUS, STREAM_GUES
 /* Read-ahead while decoding. */
 struct stream_ahead {
     bool is_off;
-    int ranks;    /* of a guess that are read, best first; 0: as many as have been worth it, a layer */
+    int ranks; /* of a guess that are read, best first; 0: as many as have been worth it, a layer */
     float margin; /* a guess must have this much more weight than the best that is not selected */
     enum stream_guess_kind kind;
     bool has_guard; /* less of it while the drive has no idle time */
@@ -48,9 +49,10 @@ struct stream_ahead {
 
 /* Cache-aware routing: residents get a bonus in the selection (docs/streaming.md). */
 struct stream_moce {
-    float lambda;     /* of the spread of the logits; 0: exact, unless `budget` is given */
-    float budget;     /* above 0: lambda is set so that the displaced mass is at most this in the mean */
-    int keep;         /* the best experts that are selected in any case */
+    float lambda; /* of the spread of the logits; 0: exact, unless `budget` is given */
+    float
+        budget; /* above 0: lambda is set so that the displaced mass is at most this in the mean */
+    int keep;   /* the best experts that are selected in any case */
     bool for_prompts; /* bands too */
 };
 
@@ -63,8 +65,9 @@ struct stream_config {
     struct stream_ahead ahead;
     bool no_look_ahead; /* bands read nothing before its layer's turn */
     int split;          /* pieces that an urgent part is read in, at the same time; 0: 1 */
-    bool gives_back;    /* slots while the system is short of memory (not while routing is cache-aware) */
-    bool lock;          /* the arena is locked in memory, where the system lets us */
+    bool gives_back; /* slots while the system is short of memory (not while routing is cache-aware)
+                      */
+    bool lock;       /* the arena is locked in memory, where the system lets us */
     bool has_no_memory; /* the arena is addresses only: with the engine "fake", to replay turns */
 };
 
@@ -77,25 +80,26 @@ struct stream_record {
  * Of the misses, `ahead_useful` were staged and whole, `ahead_late` staged and still to come; the
  * turn read the others itself. */
 struct stream_stats {
-    uint64_t hits, misses;          /* distinct records a turn */
+    uint64_t hits, misses;               /* distinct records a turn */
     uint64_t window_hits, window_misses; /* of these, in windows */
     uint64_t ahead_useful, ahead_late, ahead_wasted, ahead_cancelled;
     uint64_t bytes_read, bytes_urgent, bytes_ahead, bytes_rows;
-    uint64_t wait_us;               /* time in which the caller waited for a read */
+    uint64_t wait_us; /* time in which the caller waited for a read */
     uint64_t turns;
-    uint64_t drive_busy_us;         /* an urgent or ahead read was in flight */
-    uint64_t staging_empty;         /* passes at whose start no guess was staged */
+    uint64_t drive_busy_us; /* an urgent or ahead read was in flight */
+    uint64_t staging_empty; /* passes at whose start no guess was staged */
     uint64_t row_cache_hits;
-    double displaced;               /* mean displaced mass a row of cache-aware routing */
+    uint64_t major_faults;          /* of the process: pages that the system had taken away */
+    double displaced; /* mean displaced mass a row of cache-aware routing */
 };
 
 /* Why a turn had to wait for a record. */
 enum stream_why {
     STREAM_NEVER_SEEN,
-    STREAM_EVICTED,     /* detail: turns ago */
-    STREAM_RANK,        /* guessed, but at a rank (detail) that is not read ahead */
-    STREAM_LATE,        /* guessed and not there yet */
-    STREAM_CANCELLED,   /* guessed and given up, or lost by a turn that was cut short */
+    STREAM_EVICTED,   /* detail: turns ago */
+    STREAM_RANK,      /* guessed, but at a rank (detail) that is not read ahead */
+    STREAM_LATE,      /* guessed and not there yet */
+    STREAM_CANCELLED, /* guessed and given up, or lost by a turn that was cut short */
 };
 struct stream_wait {
     int layer, expert;
@@ -124,30 +128,31 @@ void stream_free(struct stream *s);
  * does not wait for them. False, and no turn, when an id is not an expert of the layer or a window
  * wants more than the arena was made for. A turn must have been ended before the next begins.
  *
- * In a window every record stays until the end of the turn. In a band a record is the caller's until
- * its next call of stream_next, so a band may need more records than there are slots. */
+ * In a window every record stays until the end of the turn. In a band a record is the caller's
+ * until its next call of stream_next, so a band may need more records than there are slots. */
 bool stream_begin(struct stream *s, int layer, const int32_t *ids, int n, bool is_band,
                   struct err *e);
-/* Hands out up to `most` records that are there, each exactly once a turn: residents first, then the
- * missing ones as they arrive; waits when none is there. Returns how many (of a band's, perhaps
- * fewer than there are), 0 when all have been handed out, -1 when a read has failed (the error names
- * expert, layer, file and offset) or the wait was cancelled. */
+/* Hands out up to `most` records that are there, each exactly once a turn: residents first, then
+ * the missing ones as they arrive; waits when none is there. Returns how many (of a band's, perhaps
+ * fewer than there are), 0 when all have been handed out, -1 when a read has failed (the error
+ * names expert, layer, file and offset) or the wait was cancelled. */
 int stream_next(struct stream *s, struct stream_record *out, int most, struct err *e);
 /* Ends the turn, finished or not, also after an error; it does not wait. What has not started to be
  * read is not read. Without a turn it does nothing. */
 void stream_end(struct stream *s);
 
-/* While *cancel is true, stream_next gives up waiting (ERR_INTERRUPTED) within 50 ms. NULL: never. */
+/* While *cancel is true, stream_next gives up waiting (ERR_INTERRUPTED) within 50 ms. NULL: never.
+ */
 void stream_set_cancel(struct stream *s, const _Atomic bool *cancel);
 
 /* ---- guesses ---- */
 
 /* Ranks that a guess at `layer` should have: 0 when nobody wants one. */
 int stream_guess_ranks(const struct stream *s, int layer, bool is_band);
-/* A guess at what `layer` will select, made while a turn of an earlier layer is under way (after its
- * stream_begin, before its first stream_next): for each row the ids best first and their weights,
- * [rows][ranks]. Of a window's guess the best ranks are read, of a band's everything, most rows first.
- * Ids that are no experts of the layer are an error of the caller. */
+/* A guess at what `layer` will select, made while a turn of an earlier layer is under way (after
+ * its stream_begin, before its first stream_next): for each row the ids best first and their
+ * weights, [rows][ranks]. Of a window's guess the best ranks are read, of a band's everything, most
+ * rows first. Ids that are no experts of the layer are an error of the caller. */
 void stream_guess(struct stream *s, int layer, const int32_t *ids, const float *weights, int rows,
                   int ranks, bool is_band);
 
@@ -164,8 +169,8 @@ void stream_prompt_end(struct stream *s);
 /* ---- cache-aware routing ---- */
 
 void stream_set_moce(struct stream *s, const struct stream_moce *m);
-/* What is added to the logits of `layer`'s experts for the selection: [experts], valid until the next
- * turn; NULL: routing is exact. *keep as in struct stream_moce. */
+/* What is added to the logits of `layer`'s experts for the selection: [experts], valid until the
+ * next turn; NULL: routing is exact. *keep as in struct stream_moce. */
 const float *stream_bonus(struct stream *s, int layer, bool is_band, int *keep);
 /* What routing with that bonus was like, before the turn of the layer begins: for each row the
  * displaced mass, and the difference of the largest and the smallest logit. */
@@ -189,8 +194,8 @@ struct stream_name {
 };
 /* Residents, the last used first; returns how many (at most `most`). */
 int stream_hot_list(const struct stream *s, struct stream_name *out, int most);
-/* Makes records of a hot list resident, the first the last used, as far as there are places without a
- * resident. Names that do not exist are passed over. */
+/* Makes records of a hot list resident, the first the last used, as far as there are places without
+ * a resident. Names that do not exist are passed over. */
 void stream_warm(struct stream *s, const struct stream_name *names, int n);
 
 /* ---- memory ---- */
@@ -232,8 +237,9 @@ struct stream_rows;
 
 /* A table of `rows` rows of row_bytes that begins at table_offset of `file`; at most most_rows are
  * asked for at once. `io` must outlive it. */
-struct stream_rows *stream_rows_create(struct io *io, int file, uint64_t table_offset, uint64_t rows,
-                                       size_t row_bytes, int most_rows, struct err *e);
+struct stream_rows *stream_rows_create(struct io *io, int file, uint64_t table_offset,
+                                       uint64_t rows, size_t row_bytes, int most_rows,
+                                       struct err *e);
 /* What it holds, for the plan. The rows read last are kept (a small cache of exact rows). */
 size_t stream_rows_memory(size_t row_bytes, int most_rows, size_t io_align);
 void stream_rows_free(struct stream_rows *r);

@@ -3,8 +3,8 @@
  *
  * Everything logical is decided in stream_begin, from the history of calls. Completions only move
  * bytes: they decide when a record is handed out and which slot is idle. A turn that is cut short
- * (error, cancel) leaves what it had selected resident; what did not arrive is read again when it is
- * wanted again. */
+ * (error, cancel) leaves what it had selected resident; what did not arrive is read again when it
+ * is wanted again. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -23,8 +23,8 @@ static bool count_wanted(struct stream *s, int layer, const int32_t *ids, int n,
     bool good = true;
     for (int i = 0; i < n && good; i++) {
         if (ids[i] < 0 || ids[i] >= experts)
-            good = err_set(e, ERR_NUMERIC, "layer %d: expert %d was selected of %d", layer, (int)ids[i],
-                           experts);
+            good = err_set(e, ERR_NUMERIC, "layer %d: expert %d was selected of %d", layer,
+                           (int)ids[i], experts);
         else if (!s->rows[ids[i]]++)
             s->ready_slot[distinct++] = ids[i];
     }
@@ -108,7 +108,8 @@ static void make_ready(struct stream *s, int i)
     s->ready_slot[s->turn.ready++] = i;
 }
 
-/* A resident whose bytes were lost is read again; others whose bytes are under way are waited for. */
+/* A resident whose bytes were lost is read again; others whose bytes are under way are waited for.
+ */
 static void want_resident(struct stream *s, struct want *w)
 {
     struct slot *t = &s->slot[w->slot];

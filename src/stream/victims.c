@@ -3,12 +3,12 @@
  *
  * In a window: the policy's order.
  *
- * In a band: a sweep through all layers would evict everything, so it is a guest. A record is *earned*
- * once a window has selected it, and a *guest* while only bands have. A band takes, in this order:
- * free places; earned records in the policy's order, as long as guests and what the prompt has
- * borrowed are fewer than their share of the class (what two layers need, at most half of it); then
- * guests that are worth less: of an older sweep, or wanted by fewer rows. What gets no place passes
- * through staging. So a sweep leaves behind what most of its rows used. */
+ * In a band: a sweep through all layers would evict everything, so it is a guest. A record is
+ * *earned* once a window has selected it, and a *guest* while only bands have. A band takes, in
+ * this order: free places; earned records in the policy's order, as long as guests and what the
+ * prompt has borrowed are fewer than their share of the class (what two layers need, at most half
+ * of it); then guests that are worth less: of an older sweep, or wanted by fewer rows. What gets no
+ * place passes through staging. So a sweep leaves behind what most of its rows used. */
 #include "stream/inner.h"
 #include "stream/sort.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads arrive whole and in place through every engine, faults are errors that name file and offset,
- * and the engine works on afterwards. */
+/* Reads arrive whole and in place through every engine, faults are errors that name file and
+ * offset, and the engine works on afterwards. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -110,9 +110,12 @@ static void check_places(struct io *io)
 
 static void reads_arrive_whole_also_at_the_unaligned_end(void **state)
 {
-    const struct io_options options[] = {
-        {0}, {.buffered = true}, {.depth = 1, .rows_depth = 1}, {.engine = "pread"},
-        {.engine = "pread", .buffered = true}, {.engine = "sim:rate=1G,delay=0-1ms"}};
+    const struct io_options options[] = {{0},
+                                         {.buffered = true},
+                                         {.depth = 1, .rows_depth = 1},
+                                         {.engine = "pread"},
+                                         {.engine = "pread", .buffered = true},
+                                         {.engine = "sim:rate=1G,delay=0-1ms"}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         struct io *io = open_io(&options[i]);
         assert_false(options[i].buffered && io_is_direct(io, 0));
@@ -167,8 +170,8 @@ static void short_reads_and_interrupted_calls_are_continued(void **state)
     for (size_t i = 0; i < 4; i++)
         for (int buffered = 0; buffered < 2; buffered++) {
             struct fault f = {.most = most[i], .every = 2, .error = i % 2 ? EINTR : EAGAIN};
-            struct io *io = open_io(&(struct io_options){
-                .pread = faulty_pread, .pread_ctx = &f, .buffered = buffered});
+            struct io *io = open_io(
+                &(struct io_options){.pread = faulty_pread, .pread_ctx = &f, .buffered = buffered});
             check_places(io);
             io_close(io);
         }
@@ -226,8 +229,8 @@ static void what_cannot_be_opened_is_refused_by_name(void **state)
     const char *paths[] = {path, "no-such-folder/x"};
     assert_null(io_create(paths, 2, NULL, &e));
     assert_non_null(strstr(e.text, "no-such-folder/x: no such file"));
-    const char *engines[] = {"fast", "pread:x", "sim:rate=", "sim:delay=3-1ms", "sim:seed=x", "sim:a",
-                             "fake:x", "uring:x"};
+    const char *engines[] = {"fast",       "pread:x", "sim:rate=", "sim:delay=3-1ms",
+                             "sim:seed=x", "sim:a",   "fake:x",    "uring:x"};
     for (size_t i = 0; i < sizeof engines / sizeof *engines; i++) {
         err_clear(&e);
         assert_null(io_create(paths, 1, &(struct io_options){.engine = engines[i]}, &e));
@@ -347,7 +350,8 @@ static void an_urgent_read_waits_for_what_is_in_flight_and_no_longer(void **stat
 {
     const char *const engines[] = {"uring", "pread", "sim:rate=400K"};
     for (size_t i = 0; i < 3; i++) {
-        struct io *io = open_io(&(struct io_options){.engine = engines[i], .depth = 3, .ahead_kept = 1});
+        struct io *io =
+            open_io(&(struct io_options){.engine = engines[i], .depth = 3, .ahead_kept = 1});
         struct err e = {0};
         struct io_queue *q = io_queue_create(io, 24, &e);
         uint8_t *to = mem_map(21 * 4096, "test", NULL);
@@ -400,7 +404,8 @@ static void the_engine_is_io_uring_unless_the_system_forbids_it(void **state)
             BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
             BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
         struct sock_fprog program = {.len = 4, .filter = f};
-        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
             _exit(77);
         const char *paths[] = {path};
         struct err e = {0};
@@ -446,7 +451,8 @@ static void a_fake_read_completes_without_a_file(void **state)
 {
     const char *paths[] = {"no-such-file"};
     struct err e = {0};
-    struct io *io = io_create(paths, 1, &(struct io_options){.engine = "fake", .fake_bytes = 1 << 30}, &e);
+    struct io *io =
+        io_create(paths, 1, &(struct io_options){.engine = "fake", .fake_bytes = 1 << 30}, &e);
     assert_non_null(io);
     struct io_queue *q = io_queue_create(io, 4, &e);
     struct io_completion c;
@@ -481,7 +487,8 @@ static void copies_share_the_work_and_a_bad_one_is_left_alone(void **state)
     for (size_t i = 0; i < 3; i++) {
         struct err e = {0};
         struct io *io = io_create(
-            paths, 1, &(struct io_options){.engine = engines[i], .copy_paths = copies, .copies = 1}, &e);
+            paths, 1, &(struct io_options){.engine = engines[i], .copy_paths = copies, .copies = 1},
+            &e);
         assert_non_null(io);
         check_places(io);
         struct io_queue *q = io_queue_create(io, 24, &e);
@@ -517,8 +524,11 @@ static void a_read_that_all_copies_fail_is_an_error(void **state)
     const char *paths[] = {path}, *copies[] = {copy_path};
     struct fault f = {.every = 1, .error = EIO};
     struct err e = {0};
-    struct io *io = io_create(paths, 1, &(struct io_options){.pread = faulty_pread, .pread_ctx = &f,
-                                                            .copy_paths = copies, .copies = 1}, &e);
+    struct io *io =
+        io_create(paths, 1,
+                  &(struct io_options){
+                      .pread = faulty_pread, .pread_ctx = &f, .copy_paths = copies, .copies = 1},
+                  &e);
     struct io_queue *q = io_queue_create(io, 4, &e);
     for (int i = 0; i < 3; i++)
         assert_int_equal(read_one(io, q, 0, 4096).error, EIO);
@@ -578,10 +588,13 @@ static void sizes_are_read_as_commands_say(void **state)
     const struct {
         const char *text;
         uint64_t bytes;
-    } good[] = {{"0", 0}, {"123", 123}, {"1K", 1024}, {"1.5G", 1610612736}, {".5M", 524288},
-                {"2t", UINT64_C(2) << 40}, {"7.", 7}, {"0.1K", 102}};
-    static const char *const bad[] = {"", "K", "1KB", "-1", "1e3", " 1", "1.2.3", ".", "9000000T",
-                                      "99999999999999999999", "0x10", "1 K"};
+    } good[] = {{"0", 0},        {"123", 123},
+                {"1K", 1024},    {"1.5G", 1610612736},
+                {".5M", 524288}, {"2t", UINT64_C(2) << 40},
+                {"7.", 7},       {"0.1K", 102}};
+    static const char *const bad[] = {"",     "K",     "1KB", "-1",       "1e3",
+                                      " 1",   "1.2.3", ".",   "9000000T", "99999999999999999999",
+                                      "0x10", "1 K"};
     uint64_t bytes;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         assert_true(io_parse_size(good[i].text, strlen(good[i].text), &bytes));

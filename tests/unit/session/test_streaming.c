@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How experts are streamed never changes a bit: arenas, engines, delays, policies, read-ahead, copies,
- * profiles, threads. Cache-aware routing changes them, and always in the same way. */
+/* How experts are streamed never changes a bit: arenas, engines, delays, policies, read-ahead,
+ * copies, profiles, threads. Cache-aware routing changes them, and always in the same way. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -97,17 +97,37 @@ static void cache_aware_routing_is_a_function_of_the_history(void **state)
 {
     const struct way fixed[] = {
         {"moce", {.arena = "20%", .moce = "0.85", .moce_keep = 1}, 1},
-        {"moce, erratic", {.arena = "20%", .moce = "0.85", .moce_keep = 1,
-                           .io = "sim:delay=0-10ms,seed=1", .threads = 4}, 1},
-        {"moce, threads", {.arena = "20%", .moce = "0.85", .moce_keep = 1, .io = "pread",
-                           .read_ahead = "off", .threads = 1}, 1},
-        {"moce, many ranks", {.arena = "20%", .moce = "0.85", .moce_keep = 1, .read_ahead = "24"}, 1},
+        {"moce, erratic",
+         {.arena = "20%",
+          .moce = "0.85",
+          .moce_keep = 1,
+          .io = "sim:delay=0-10ms,seed=1",
+          .threads = 4},
+         1},
+        {"moce, threads",
+         {.arena = "20%",
+          .moce = "0.85",
+          .moce_keep = 1,
+          .io = "pread",
+          .read_ahead = "off",
+          .threads = 1},
+         1},
+        {"moce, many ranks",
+         {.arena = "20%", .moce = "0.85", .moce_keep = 1, .read_ahead = "24"},
+         1},
     };
     const struct way budget[] = {
         {"auto", {.arena = "30%", .band = 16, .moce = "auto:0.02", .prompt_moce = true}, 2},
-        {"auto, erratic", {.arena = "30%", .band = 16, .moce = "auto:0.02", .prompt_moce = true,
-                           .io = "sim:delay=0-10ms,seed=2"}, 2},
-        {"auto, pread", {.arena = "30%", .band = 16, .moce = "auto:0.02", .prompt_moce = true, .io = "pread"}, 2},
+        {"auto, erratic",
+         {.arena = "30%",
+          .band = 16,
+          .moce = "auto:0.02",
+          .prompt_moce = true,
+          .io = "sim:delay=0-10ms,seed=2"},
+         2},
+        {"auto, pread",
+         {.arena = "30%", .band = 16, .moce = "auto:0.02", .prompt_moce = true, .io = "pread"},
+         2},
     };
     struct strata_stats exact_stats, stats;
     float *exact = logits_of(&(struct strata_options){.arena = "20%"}, 1, &exact_stats);
@@ -205,9 +225,10 @@ static void a_prompt_on_a_very_slow_drive_can_be_cancelled_and_goes_on(void **st
 {
     int32_t ids[N];
     struct strata_error e = {0};
-    struct fixture f = fixture_open(PATH, &(struct strata_options){
-                                              .ctx = 256, .arena = "20%", .band = 16,
-                                              .io = "sim:rate=30M", .popularity = "off"});
+    struct fixture f = fixture_open(
+        PATH,
+        &(struct strata_options){
+            .ctx = 256, .arena = "20%", .band = 16, .io = "sim:rate=30M", .popularity = "off"});
     fixture_ids(ids, N, f.vocab);
     for (int round = 0; round < 4; round++) {
         struct canceller c = {.after_ms = 20 + 70 * round};
@@ -236,9 +257,12 @@ static void words_that_make_no_sense_are_refused(void **state)
 {
     static const char *const other[] = {DATA "/fixtures/models/q4e_plain.gguf"};
     const struct strata_options bad[] = {
-        {.read_ahead = "much"}, {.read_ahead = "65"},     {.read_ahead = "-1"}, {.moce = "auto:"},
-        {.moce = "auto:2"},     {.moce = "-0.1"},         {.moce = "x"},        {.policy = "best"},
-        {.io_split = 9},        {.io_depth = 100000},     {.moce_keep = -1},    {.io = "fast"},
+        {.read_ahead = "much"}, {.read_ahead = "65"},
+        {.read_ahead = "-1"},   {.moce = "auto:"},
+        {.moce = "auto:2"},     {.moce = "-0.1"},
+        {.moce = "x"},          {.policy = "best"},
+        {.io_split = 9},        {.io_depth = 100000},
+        {.moce_keep = -1},      {.io = "fast"},
         {.n_replicas = 8},      {.replicas = other, .n_replicas = 1}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct strata_error e = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A simulator of the logical cache that knows neither slots nor reads, random histories of turns, and
- * a turn that is driven to its end and checked. */
+/* A simulator of the logical cache that knows neither slots nor reads, random histories of turns,
+ * and a turn that is driven to its end and checked. */
 #ifndef STRATA_TESTS_STREAM_REFERENCE_H
 #define STRATA_TESTS_STREAM_REFERENCE_H
 
@@ -41,13 +41,13 @@ static inline int find(struct reference *m, int k, int layer, int expert)
 static inline struct resident take_out(struct reference *m, int k, int i)
 {
     struct resident r = m->list[k][i];
-    memmove(&m->list[k][i], &m->list[k][i + 1],
-            sizeof r * (size_t)(--m->count[k] - i));
+    memmove(&m->list[k][i], &m->list[k][i + 1], sizeof r * (size_t)(--m->count[k] - i));
     return r;
 }
 
 /* The victim that makes room for a record wanted by `rows` rows, or -1. */
-static inline int reference_victim(struct reference *m, int k, int layer, bool is_band, unsigned rows)
+static inline int reference_victim(struct reference *m, int k, int layer, bool is_band,
+                                   unsigned rows)
 {
     int guests = 0, guest = -1, slots = m->arena.class[k].slots;
     int share = 2 * layers[layer].experts < slots / 2 ? 2 * layers[layer].experts : slots / 2;
@@ -60,10 +60,10 @@ static inline int reference_victim(struct reference *m, int k, int layer, bool i
             guest = i;
     }
     for (int i = 0; i < m->count[k]; i++)
-        if (!m->list[k][i].wanted &&
-            (!is_band || (m->list[k][i].earned && guests < share)))
+        if (!m->list[k][i].wanted && (!is_band || (m->list[k][i].earned && guests < share)))
             return i;
-    bool worth = guest >= 0 && (m->list[k][guest].sweep < m->sweep || m->list[k][guest].rows < rows);
+    bool worth =
+        guest >= 0 && (m->list[k][guest].sweep < m->sweep || m->list[k][guest].rows < rows);
     return is_band && worth ? guest : -1;
 }
 
@@ -93,8 +93,8 @@ static inline void reference_prompt_end(struct reference *m)
                     int at = n++;
                     for (; at > 0 && hot[at - 1].rows < m->heat[l][x]; at--)
                         hot[at] = hot[at - 1];
-                    hot[at] = (struct resident){.layer = l, .expert = x, .sweep = m->sweep,
-                                                .rows = m->heat[l][x]};
+                    hot[at] = (struct resident){
+                        .layer = l, .expert = x, .sweep = m->sweep, .rows = m->heat[l][x]};
                 }
         n = n < places(m, k) - m->count[k] ? n : places(m, k) - m->count[k];
         while (n > 0)
@@ -135,8 +135,8 @@ static inline void reference_warm(struct reference *m, const struct stream_name 
         if (there || m->count[k] + more[k] == places(m, k))
             continue;
         more[k]++;
-        taken[count++] = (struct resident){.layer = names[j].layer, .expert = names[j].expert,
-                                           .earned = true, .sweep = m->sweep};
+        taken[count++] = (struct resident){
+            .layer = names[j].layer, .expert = names[j].expert, .earned = true, .sweep = m->sweep};
     }
     while (count > 0) {
         struct resident r = taken[--count];
@@ -145,7 +145,8 @@ static inline void reference_warm(struct reference *m, const struct stream_name 
     }
 }
 
-static inline void reference_turn(struct reference *m, int layer, const int32_t *ids, int n, bool is_band)
+static inline void reference_turn(struct reference *m, int layer, const int32_t *ids, int n,
+                                  bool is_band)
 {
     int wanted[MOST_EXPERTS], distinct = 0;
     unsigned rows[MOST_EXPERTS] = {0};
@@ -315,10 +316,10 @@ static inline struct io *open_memory(struct memory_drive *d, int depth)
     assert_int_equal(stat(file_path[0], &st), 0);
     d->first_file = st.st_ino;
     struct err e = {0};
-    struct io *io = io_create(file_paths, FILES,
-                              &(struct io_options){.depth = depth, .rows_depth = 1,
-                                                   .pread = read_memory, .pread_ctx = d},
-                              &e);
+    struct io *io = io_create(
+        file_paths, FILES,
+        &(struct io_options){.depth = depth, .rows_depth = 1, .pread = read_memory, .pread_ctx = d},
+        &e);
     assert_non_null(io);
     return io;
 }

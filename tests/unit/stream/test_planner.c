@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The whole planner at random: prompts, windows, guesses good and bad, fillings, hot lists, turns cut
- * short. The logical state stays that of a simulator that knows nothing of guesses and reads, no
- * record is in two slots, and every wanted expert is handed out once.
+/* The whole planner at random: prompts, windows, guesses good and bad, fillings, hot lists, turns
+ * cut short. The logical state stays that of a simulator that knows nothing of guesses and reads,
+ * no record is in two slots, and every wanted expert is handed out once.
  *
  *     test_stream_planner [TURNS] */
 #define _GNU_SOURCE
@@ -158,10 +158,11 @@ static void run(double share, const struct stream_config *options, struct io *io
     stream_get_stats(s, &stats);
     assert_int_equal(stats.hits, model.hits);
     assert_int_equal(stats.misses, model.misses);
-    print_message("%.0f %%: %llu hits, %llu misses, %llu useful, %llu late, %llu wasted, %llu cancelled\n",
-                  share * 100, (unsigned long long)stats.hits, (unsigned long long)stats.misses,
-                  (unsigned long long)stats.ahead_useful, (unsigned long long)stats.ahead_late,
-                  (unsigned long long)stats.ahead_wasted, (unsigned long long)stats.ahead_cancelled);
+    print_message(
+        "%.0f %%: %llu hits, %llu misses, %llu useful, %llu late, %llu wasted, %llu cancelled\n",
+        share * 100, (unsigned long long)stats.hits, (unsigned long long)stats.misses,
+        (unsigned long long)stats.ahead_useful, (unsigned long long)stats.ahead_late,
+        (unsigned long long)stats.ahead_wasted, (unsigned long long)stats.ahead_cancelled);
     assert_true(share > 0.9 || stats.ahead_useful + stats.ahead_late > 0);
     stream_free(s);
 }

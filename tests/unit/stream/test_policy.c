@@ -25,7 +25,7 @@ static void expect_order(struct policy *p, const int *slots, int n)
     assert_int_equal(policy_victim(p, 0, at), -1);
 }
 
-#define EXPECT_ORDER(p, ...) \
+#define EXPECT_ORDER(p, ...)                                                                       \
     expect_order(p, (const int[]){__VA_ARGS__}, sizeof(int[]){__VA_ARGS__} / sizeof(int))
 
 static struct policy *make(enum policy_kind kind)
@@ -108,8 +108,8 @@ static void put_file(const char *path, const char *text)
 static void pressure_is_the_larger_of_system_and_group(void **state)
 {
     char root[] = "./strata-pressure-XXXXXX", path[256];
-    static const char *const folders[] = {"", "/proc", "/proc/pressure", "/proc/self", "/sys",
-                                          "/sys/fs", "/sys/fs/cgroup", "/sys/fs/cgroup/a"};
+    static const char *const folders[] = {"",     "/proc",   "/proc/pressure", "/proc/self",
+                                          "/sys", "/sys/fs", "/sys/fs/cgroup", "/sys/fs/cgroup/a"};
     assert_non_null(mkdtemp(root));
     assert_true(pressure_percent(root) == 0);
     for (size_t i = 1; i < 8; i++) {

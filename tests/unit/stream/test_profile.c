@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A popularity profile is read as it was written; one that is cut, damaged, newer or another model's
- * is refused in words and changes nothing. */
+/* A popularity profile is read as it was written; one that is cut, damaged, newer or another
+ * model's is refused in words and changes nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,8 +23,8 @@ static uint32_t counts[13], again[13];
 
 static struct profile describe(uint32_t *to)
 {
-    return (struct profile){.fingerprint = "fingerprint-1234", .layers = 3, .experts = experts,
-                            .counts = to};
+    return (struct profile){
+        .fingerprint = "fingerprint-1234", .layers = 3, .experts = experts, .counts = to};
 }
 
 static char *write_one(size_t *bytes)

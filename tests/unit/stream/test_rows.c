@@ -37,8 +37,8 @@ static struct stream_rows *open_rows(struct io *io, int most)
 
 static void rows_come_in_the_order_asked(void **state)
 {
-    const struct io_options options[] = {{0}, {.buffered = true, .rows_depth = 2},
-                                         {.engine = "sim:delay=0-1ms"}};
+    const struct io_options options[] = {
+        {0}, {.buffered = true, .rows_depth = 2}, {.engine = "sim:delay=0-1ms"}};
     static uint64_t rows[3000];
     for (size_t o = 0; o < sizeof options / sizeof *options; o++) {
         struct err e = {0};
@@ -110,8 +110,8 @@ static void rows_that_are_kept_are_the_last_ones(void **state)
 static void a_request_may_be_given_up_for_another_or_for_good(void **state)
 {
     struct err e = {0};
-    struct io *io = io_create(file_paths, FILES,
-                              &(struct io_options){.engine = "sim:delay=1-3ms", .rows_depth = 3}, &e);
+    struct io *io = io_create(
+        file_paths, FILES, &(struct io_options){.engine = "sim:delay=1-3ms", .rows_depth = 3}, &e);
     struct stream_rows *r = open_rows(io, 2000);
     static uint64_t rows[2000];
     for (uint64_t i = 0; i < 2000; i++)

@@ -77,7 +77,8 @@ static struct io *open_io(void)
 {
     struct err e = {0};
     const char *paths[] = {"none"};
-    struct io *io = io_create(paths, 1, &(struct io_options){.engine = "fake", .fake_bytes = 1 << 26}, &e);
+    struct io *io =
+        io_create(paths, 1, &(struct io_options){.engine = "fake", .fake_bytes = 1 << 26}, &e);
     assert_non_null(io);
     return io;
 }
@@ -126,8 +127,8 @@ static void lru_hits_are_those_of_the_table(void **state)
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         double rate[3];
         for (int kind = 0; kind < 3; kind++)
-            rate[kind] = hit_rate(&t, table[i].slots, &(struct stream_config){
-                                                          .policy = (enum policy_kind)kind});
+            rate[kind] = hit_rate(&t, table[i].slots,
+                                  &(struct stream_config){.policy = (enum policy_kind)kind});
         print_message("%d slots: lru %.3f, lfu %.3f, layer %.3f, at best %.3f\n", table[i].slots,
                       rate[0], rate[1], rate[2], table[i].best);
         assert_true(fabs(rate[0] - table[i].lru) < 0.002);
@@ -137,8 +138,8 @@ static void lru_hits_are_those_of_the_table(void **state)
     mem_free(t.data);
 }
 
-/* What the default of a run rests on: LAYER is never worse than LRU. LFU is better than both for some
- * texts in a large arena, and far worse in a small one. */
+/* What the default of a run rests on: LAYER is never worse than LRU. LFU is better than both for
+ * some texts in a large arena, and far worse in a small one. */
 static void the_layer_policy_is_never_worse_than_lru(void **state)
 {
     static const char *const names[] = {"gen-1", "gen-2", "gen-3"};
@@ -147,10 +148,10 @@ static void the_layer_policy_is_never_worse_than_lru(void **state)
         for (int slots = 58; slots < 288; slots += 43) {
             double rate[3];
             for (int kind = 0; kind < 3; kind++)
-                rate[kind] = hit_rate(&t, slots, &(struct stream_config){
-                                                     .policy = (enum policy_kind)kind});
-            print_message("%s, %d slots: lru %.3f, lfu %.3f, layer %.3f\n", names[n], slots, rate[0],
-                          rate[1], rate[2]);
+                rate[kind] =
+                    hit_rate(&t, slots, &(struct stream_config){.policy = (enum policy_kind)kind});
+            print_message("%s, %d slots: lru %.3f, lfu %.3f, layer %.3f\n", names[n], slots,
+                          rate[0], rate[1], rate[2]);
             assert_true(rate[2] >= rate[0] && (slots > 58 || rate[2] > rate[1] + 0.05));
         }
         mem_free(t.data);
@@ -203,7 +204,8 @@ static void ways_to_guess_can_be_compared(void **state)
         replay(s, &t, kind == STREAM_GUESS_ROUTER);
         stream_get_stats(s, &stats);
         print_message("%s: %llu useful, %llu wasted\n", names[kind],
-                      (unsigned long long)stats.ahead_useful, (unsigned long long)stats.ahead_wasted);
+                      (unsigned long long)stats.ahead_useful,
+                      (unsigned long long)stats.ahead_wasted);
         assert_true(stats.ahead_useful > 100);
         stream_free(s);
         io_close(io);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The planner against a simulator that knows neither slots nor reads: residency, hits and misses are
- * functions of the history of turns; every wanted expert is handed out once, whole; faults and
+/* The planner against a simulator that knows neither slots nor reads: residency, hits and misses
+ * are functions of the history of turns; every wanted expert is handed out once, whole; faults and
  * cancelled turns leave a stream that works. */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -205,7 +205,8 @@ static void a_turn_may_be_ended_at_any_moment(void **state)
 static void a_stream_may_be_dropped_in_the_middle_of_a_turn(void **state)
 {
     struct err e = {0};
-    struct io *io = io_create(file_paths, FILES, &(struct io_options){.engine = "sim:delay=1-3ms"}, &e);
+    struct io *io =
+        io_create(file_paths, FILES, &(struct io_options){.engine = "sim:delay=1-3ms"}, &e);
     struct stream *s = open_stream(io, 0);
     int32_t ids[40];
     for (int i = 0; i < 40; i++)
@@ -287,8 +288,7 @@ static void every_allocation_may_fail_and_a_turn_allocates_nothing(void **state)
         assert_true(s || e.code == ERR_MEMORY);
         assert_true(s || mem_in_use() == before);
     }
-    assert_true(mem_in_use() - before <=
-                c.arena_bytes + stream_table_bytes(&c, io_align(io)));
+    assert_true(mem_in_use() - before <= c.arena_bytes + stream_table_bytes(&c, io_align(io)));
     struct history h = {.random = 11, .layer = LAYERS - 1};
     uint64_t random = 4;
     size_t created = mem_in_use(), peak = mem_peak();
