@@ -109,6 +109,7 @@ struct strata_options {
                                 the model, if it is there */
     const char *popularity;  /* profile of what is used, read at load and written at the end: its path;
                                 "auto": beside the model; NULL or "off": none */
+    bool explain;            /* memory for strata_explain_begin is planned */
     const char *chat_family; /* renderer, overrides the file's template; NULL: by the file */
 
     /* Notes that are no errors. The sink is one for the process: that of the last model opened. */
@@ -356,6 +357,12 @@ void strata_stats_reset(struct strata_model *m);
 bool strata_trace_begin(struct strata_model *m, const char *path, struct strata_error *e);
 /* The end of the trace; without one it does nothing. What failed meanwhile is said here. */
 bool strata_trace_end(struct strata_model *m, struct strata_error *e);
+/* Notes from now on what every wait for the drive was for. The model was opened with `explain` and is
+ * loaded. */
+bool strata_explain_begin(struct strata_model *m, struct strata_error *e);
+/* What was waited for so far, by reason, and the slowest tokens in detail: lines for people. The
+ * times add up to all that was waited. Freed with strata_free. */
+char *strata_explain_text(struct strata_model *m, struct strata_error *e);
 /* One JSON object. NULL: no memory. Freed with strata_free. */
 char *strata_stats_json(const struct strata_stats *s);
 

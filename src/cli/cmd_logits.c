@@ -10,6 +10,7 @@
 #include "cli/dump.h"
 #include "cli/input.h"
 #include "cli/output.h"
+#include "cli/report.h"
 
 struct logits {
     const struct options *o;
@@ -181,10 +182,11 @@ static bool open_dump(struct logits *l, struct strata_error *e)
     return !folder || (l->dump = dump_create(folder, e)) != NULL;
 }
 
-static bool begin_trace(struct logits *l, struct strata_error *e)
+static bool begin_notes(struct logits *l, struct strata_error *e)
 {
     const char *path = option_text(l->o, OPTION_TRACE);
-    return !path || strata_trace_begin(l->model, path, e);
+    return (!path || strata_trace_begin(l->model, path, e)) &&
+           (!option_given(l->o, OPTION_EXPLAIN) || strata_explain_begin(l->model, e));
 }
 
 enum status command_logits(const struct options *o)
@@ -193,10 +195,11 @@ enum status command_logits(const struct options *o)
     struct strata_error e = {0};
     struct logits l = {.o = o, .model = open_model(o, 0, &e), .file.fd = -1};
     bool ok = l.model && read_ids(&l, &e) && check_fits(&l, &e) && begin_file(&l, &e) &&
-              open_dump(&l, &e) && load_model(l.model, &e) && begin_trace(&l, &e) &&
+              open_dump(&l, &e) && load_model(l.model, &e) && begin_notes(&l, &e) &&
               (l.session = strata_session_create(l.model, &e)) != NULL && feed_all(&l, &e) &&
               strata_trace_end(l.model, &e) && (!l.dump || dump_finish(l.dump, &e)) &&
-              end_file(&l, &e);
+              end_file(&l, &e) &&
+              (!option_given(o, OPTION_EXPLAIN) || report_waits(l.model, &e));
     dump_free(l.dump);
     file_write_abort(&l.file);
     strata_session_free(l.session);

@@ -129,6 +129,8 @@ static bool start(struct run *r, struct strata_error *e)
     const char *trace = option_text(r->o, OPTION_TRACE);
     if (trace && !strata_trace_begin(r->model, trace, e))
         return false;
+    if (option_given(r->o, OPTION_EXPLAIN) && !strata_explain_begin(r->model, e))
+        return false;
     r->session = strata_session_create(r->model, e);
     bool ok = r->session && (!saved || strata_load(r->session, saved, &prompt_pass, e)) &&
               strata_feed(r->session, r->ids, r->n, &prompt_pass, e);
@@ -229,7 +231,8 @@ enum status command_run(const struct options *o)
     struct run r = {.o = o, .model = open_model(o, 0, &e)};
     r.answer.finish = ANSWER_LENGTH;
     bool ok =
-        r.model && start(&r, &e) && generate(&r, &e) && write_files(&r, &e) && print_end(&r, &e);
+        r.model && start(&r, &e) && generate(&r, &e) && write_files(&r, &e) && print_end(&r, &e) &&
+        (!option_given(o, OPTION_EXPLAIN) || report_waits(r.model, &e));
     if (!ok && e.code == STRATA_INTERRUPTED && r.model && option_given(o, OPTION_JSON)) {
         r.answer.finish = ANSWER_INTERRUPTED;
         struct strata_error second = {0};

@@ -79,3 +79,12 @@ bool report_file(const char *path, const struct strata_stats *s, struct strata_e
     json_out_free(&out);
     return ok;
 }
+
+bool report_waits(struct strata_model *m, struct strata_error *e)
+{
+    char *text = strata_explain_text(m, e);
+    if (text)
+        message_note("%.*s", (int)strlen(text) - 1, text); /* without its last line end */
+    strata_free(text);
+    return text != NULL;
+}

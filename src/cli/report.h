@@ -15,5 +15,7 @@ void report_line(const struct strata_stats *s, uint64_t answered, const uint64_t
 void report_keys(const struct strata_stats *s, struct json_out *out);
 /* --stats FILE */
 bool report_file(const char *path, const struct strata_stats *s, struct strata_error *e);
+/* --explain: what was waited for, on stderr. */
+bool report_waits(struct strata_model *m, struct strata_error *e);
 
 #endif

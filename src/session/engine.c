@@ -120,6 +120,7 @@ void strata_model_free(struct strata_model *m)
     strata_trace_end(m, NULL);
     stream_rows_free(m->rows);
     stream_free(m->stream);
+    explaining_free(m);
     if (m->io)
         io_close(m->io);
     model_free(m->network);

@@ -173,7 +173,8 @@ static bool plan_band(struct strata_model *m, const struct stream_config *c, int
         .snapshots = times(session_snapshot_bytes(m),
                            (uint64_t)(m->options.sessions * (1 + m->options.snapshots))),
         .program = PROGRAM_BYTES + STACK_BYTES * (uint64_t)pool_threads(m->pool) +
-                   m->metadata_bytes + m->words_bytes + m->network_bytes,
+                   m->metadata_bytes + m->words_bytes + m->network_bytes +
+                   (m->options.explain ? explaining_bytes() : 0),
         .ctx = (uint64_t)m->ctx,
         .stream = model_info(m->network)->expert_bytes ? c : NULL,
         .io_align = io_align(m->io),

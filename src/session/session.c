@@ -195,7 +195,10 @@ bool session_forward(struct strata_session *s, const struct batch *batch, struct
     struct strata_model *m = s->model;
     if (m->stream)
         stream_set_cancel(m->stream, batch->cancel);
+    int position = s->state->position;
+    explaining_pass_begins(m);
     bool ok = tracing_forward(m, s->state, batch, e);
+    explaining_pass_ends(m, position, batch->rows, batch->is_band);
     if (m->stream)
         stream_set_cancel(m->stream, NULL);
     return ok;

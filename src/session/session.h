@@ -70,6 +70,7 @@ struct strata_model {
     struct row_source row_source;
 
     struct tracing *tracing; /* NULL: none */
+    struct explaining *explaining; /* NULL: waits are not explained */
     struct packing *packing; /* NULL: no sidecar is used */
     uint64_t profile_tokens;  /* that the popularity profile counted when it was read */
 
@@ -100,6 +101,14 @@ void tracing_prompt(struct strata_model *m, int rows);
 /* The one way to the network: model_forward, and what it selects is written down if a trace is. */
 bool tracing_forward(struct strata_model *m, struct model_state *state, const struct batch *batch,
                      struct err *e);
+
+/* ---- Explaining (explaining.c) --------------------------------------------------------------- */
+
+size_t explaining_bytes(void); /* that it takes, for the plan */
+/* Around every pass of the network: `rows` tokens from `position`. */
+void explaining_pass_begins(struct strata_model *m);
+void explaining_pass_ends(struct strata_model *m, int position, int rows, bool is_band);
+void explaining_free(struct strata_model *m);
 
 /* ---- Session (session.c, rewind.c, saved.c, sampling.c) -------------------------------------- */
 

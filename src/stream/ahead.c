@@ -30,7 +30,7 @@ static bool is_worth_it(const struct guess_record *g, int rank)
     return (g->won[rank] + prior) * 100 >= (g->tried[rank] + PRIOR) * WORTH_PERCENT;
 }
 
-static bool may_read(const struct stream *s, int layer, int rank)
+bool ahead_may_read(const struct stream *s, int layer, int rank)
 {
     const struct stream_ahead *o = &s->ahead_options;
     if (o->is_off || rank >= s->guard_ranks)
@@ -46,6 +46,7 @@ static void learn(struct stream *s)
         uint8_t rank = s->rank[s->record_of[layer] + x];
         if (rank & RANK_RESIDENT) /* NO_RANK has the bit too */
             continue;
+        rank &= (uint8_t)~RANK_READ;
         g->tried[rank]++;
         g->won[rank] += s->rows[x] > 0;
         if (g->tried[rank] >= COUNTED_MOST) {
@@ -192,9 +193,11 @@ static void guess_for_window(struct stream *s, int layer, const int32_t *ids, co
                 continue;
             bool there = is_resident(s, layer, x);
             rank_of[x] = (uint8_t)(r | (there ? RANK_RESIDENT : 0));
-            if (!there && has_room && may_read(s, layer, r) &&
-                has_margin(s, weights ? weights + row * ranks : NULL, r, ranks))
+            if (!there && has_room && ahead_may_read(s, layer, r) &&
+                has_margin(s, weights ? weights + row * ranks : NULL, r, ranks)) {
                 has_room = ahead_stage(s, layer, x);
+                rank_of[x] |= has_room ? RANK_READ : 0;
+            }
         }
 }
 

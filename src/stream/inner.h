@@ -45,6 +45,7 @@
 #define STREAM_TOKENS_MOST (1 << 20) /* counted before the counts are halved, so that they age */
 #define NO_RANK 0xff                 /* of an expert that was not guessed */
 #define RANK_RESIDENT 0x80           /* it was resident when it was guessed */
+#define RANK_READ 0x40               /* its reading was begun */
 
 enum slot_role { SLOT_FREE, SLOT_RESIDENT, SLOT_STAGED, SLOT_PASSING, SLOT_DROPPED, SLOT_GONE };
 
@@ -156,7 +157,7 @@ struct stream {
     int records;
     uint32_t *count;     /* tokens that used it (popularity) */
     uint32_t *heat;      /* rows that used it in the last band */
-    uint8_t *rank;       /* of the last guess: NO_RANK, or rank | RANK_RESIDENT */
+    uint8_t *rank;       /* of the last guess: NO_RANK, or rank | RANK_RESIDENT or RANK_READ */
     uint32_t *left_turn; /* turn in which it was evicted, 0: never */
     uint64_t tokens;     /* that `count` has counted */
 
@@ -263,6 +264,9 @@ void victims_shrink(struct stream *s, int class_index, int capacity);
 
 /* Takes what has arrived; if told to, waits for the first. */
 bool turn_collect(struct stream *s, bool wait);
+/* Tells the watch, if there is one, of time waited for a record (-1: for none). */
+void turn_report_wait(const struct stream *s, int expert, uint64_t us, enum stream_why why,
+                      uint32_t detail);
 
 /* ---- ahead.c ---- */
 
@@ -273,6 +277,8 @@ void ahead_settle(struct stream *s);
 void ahead_forget(struct stream *s);
 /* Drops guesses whose time is over. */
 void ahead_expire(struct stream *s);
+/* Whether guesses at this rank are read ahead now. */
+bool ahead_may_read(const struct stream *s, int layer, int rank);
 /* What guesses without a router learn from the turn, and theirs for the next layer. */
 void ahead_without_router(struct stream *s);
 /* Stages a record for a turn to come; false: no slot is idle. */

@@ -222,8 +222,10 @@ bool slot_give_up_guess(struct stream *s, int class_index)
 int slot_take(struct stream *s, int class_index)
 {
     int i;
+    uint64_t waited = s->stats.wait_us;
     while ((i = slot_take_idle(s, class_index)) < 0)
         if (!slot_give_up_guess(s, class_index))
             turn_collect(s, true);
+    turn_report_wait(s, -1, s->stats.wait_us - waited, STREAM_NO_SLOT, 0);
     return i;
 }

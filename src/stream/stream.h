@@ -89,25 +89,30 @@ struct stream_stats {
     uint64_t drive_busy_us; /* an urgent or ahead read was in flight */
     uint64_t staging_empty; /* passes at whose start no guess was staged */
     uint64_t row_cache_hits;
-    uint64_t major_faults;          /* of the process: pages that the system had taken away */
-    double displaced; /* mean displaced mass a row of cache-aware routing */
+    uint64_t major_faults; /* of the process: pages that the system had taken away */
+    double displaced;      /* mean displaced mass a row of cache-aware routing */
 };
 
-/* Why a turn had to wait for a record. */
+/* Why a turn had to wait for a record. Ranks count from 0. */
 enum stream_why {
     STREAM_NEVER_SEEN,
-    STREAM_EVICTED,   /* detail: turns ago */
-    STREAM_RANK,      /* guessed, but at a rank (detail) that is not read ahead */
-    STREAM_LATE,      /* guessed and not there yet */
+    STREAM_EVICTED, /* detail: turns ago */
+    STREAM_RANK,    /* guessed, but at a rank (detail) that is not read ahead */
+    STREAM_CROWDED, /* guessed at a rank (detail) that is, but no slot was idle to read it into */
+    STREAM_LATE,    /* read ahead and not there yet; detail: rank, STREAM_RANKS_MOST: no guess's */
     STREAM_CANCELLED, /* guessed and given up, or lost by a turn that was cut short */
+    STREAM_NO_SLOT,   /* no record: a slot was waited for, whose dropped read had not ended */
+    STREAM_CUT_SHORT, /* no record: the wait ended by an error or the caller's wish */
+    STREAM_WHYS,
 };
 struct stream_wait {
-    int layer, expert;
-    uint64_t us; /* that the caller waited until this record came */
+    int layer, expert; /* expert -1: no record */
+    uint64_t us;       /* that the caller waited until this record came */
     enum stream_why why;
     uint32_t detail;
 };
-/* Called for every wait, by the thread that drives the stream. */
+/* Called for every wait, by the thread that drives the stream: the sum of their times is the
+ * wait_us of the statistics. */
 struct stream_watch {
     void *ctx;
     void (*waited)(void *ctx, const struct stream_wait *w);

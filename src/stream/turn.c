@@ -93,10 +93,15 @@ static void explain_miss(struct stream *s, struct want *w)
 {
     int record = s->record_of[s->turn.layer] + w->expert;
     uint8_t rank = s->rank[record];
+    uint32_t bare = rank == NO_RANK ? STREAM_RANKS_MOST : rank & ~(RANK_RESIDENT | RANK_READ);
+    bool is_guess = rank != NO_RANK && !(rank & RANK_RESIDENT);
     w->why = STREAM_NEVER_SEEN;
-    if (rank != NO_RANK) {
-        w->why = w->slot >= 0 ? STREAM_LATE : STREAM_RANK;
-        w->detail = rank & ~RANK_RESIDENT;
+    if (w->slot >= 0 || is_guess) {
+        w->why = w->slot >= 0                                  ? STREAM_LATE
+                 : rank & RANK_READ                            ? STREAM_CANCELLED
+                 : ahead_may_read(s, s->turn.layer, (int)bare) ? STREAM_CROWDED
+                                                               : STREAM_RANK;
+        w->detail = bare;
     } else if (s->left_turn[record]) {
         w->why = STREAM_EVICTED;
         w->detail = (uint32_t)s->turns - s->left_turn[record];
@@ -297,17 +302,27 @@ static void note_arrival(struct stream *s, const struct io_completion *c)
         note_end_of_reads(s, i);
 }
 
-static void report_wait(struct stream *s, uint64_t us, int before)
+void turn_report_wait(const struct stream *s, int expert, uint64_t us, enum stream_why why,
+                      uint32_t detail)
 {
-    if (!s->watch.waited || s->turn.ready == before)
+    struct stream_wait w = {s->turn.layer, expert, us, why, detail};
+    if (s->watch.waited && us)
+        s->watch.waited(s->watch.ctx, &w);
+}
+
+/* The first record that came ended the wait. */
+static void report_first(const struct stream *s, uint64_t us, int before)
+{
+    if (!s->watch.waited)
         return;
-    const struct slot *t = &s->slot[s->ready_slot[before]];
-    for (int j = 0; j < s->turn.wanted; j++)
-        if (s->want[j].expert == t->expert) {
-            struct stream_wait w = {t->layer, t->expert, us, (enum stream_why)s->want[j].why,
-                                    s->want[j].detail};
-            s->watch.waited(s->watch.ctx, &w);
-        }
+    if (s->turn.ready == before) {
+        turn_report_wait(s, -1, us, STREAM_CUT_SHORT, 0);
+        return;
+    }
+    int expert = s->slot[s->ready_slot[before]].expert, j = 0;
+    while (s->want[j].expert != expert)
+        j++;
+    turn_report_wait(s, expert, us, (enum stream_why)s->want[j].why, s->want[j].detail);
 }
 
 bool turn_collect(struct stream *s, bool wait)
@@ -337,7 +352,7 @@ static void wait_for_one(struct stream *s)
         }
         go_on_reading(s);
     }
-    report_wait(s, s->stats.wait_us - waited, before);
+    report_first(s, s->stats.wait_us - waited, before);
 }
 
 static void hand_out(const struct stream *s, int i, struct stream_record *out)

@@ -4,6 +4,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import time
 
@@ -114,6 +115,26 @@ class Probe(Case):
         self.fails(1, "probe", self.path("nothing"), names=["nothing"])
         self.fails(1, "probe", self.write("small", b"x" * 100), names=["small", "100"])
         self.fails(2, "probe", names=["file or a folder"])
+
+
+class Explain(Case):
+    @smoke
+    def test_every_wait_has_a_reason(self):
+        stats = self.path("stats.json")
+        plain = ("run", "-m", DEMO, "-p", "The old house", "-n", "12", "--temp", "0", "--popularity", "off", "--arena", "20%",
+                 "--io", "sim:rate=200M,delay=0-2ms,seed=1", "--json")
+        done = self.succeeds(*plain, "--explain", "--stats", stats)
+        lines = done.err.decode().splitlines()
+        all_us = int(re.search(r"waited (\d+) us in all", lines[0]).group(1))
+        self.assertEqual(sum(int(line.split()[0]) for line in lines[1:lines.index("the slowest tokens of the answer:")]), all_us)
+        with open(stats, encoding="utf-8") as file:
+            said = json.load(file)
+        waited = said["wait_ms_per_token"] * (said["prefill_tokens"] + said["decode_tokens"]) * 1000
+        self.assertAlmostEqual(all_us, waited, delta=2)
+        self.assertRegex(done.err, rb"layer \d+, expert \d+: (evicted|guessed|never)")
+        again = self.succeeds(*plain)
+        self.assertEqual(again.err, b"")
+        self.assertEqual(again.json()["ids"], done.json()["ids"])
 
 
 class Replay(Case):

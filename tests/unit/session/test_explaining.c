@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Explanations of waits: their times add up to what the statistics say was waited, in all and token
+ * by token; the memory for them is in the plan; without them nothing changes. */
+#include "fixture.h"
+
+#define PATH SHIPPED "/strata-demo.gguf"
+enum { PROMPT = 100, STEPS = 30, N = PROMPT + STEPS };
+
+static const struct strata_options slow = {
+    .arena = "20%", .ctx = 256, .io = "sim:rate=200M,delay=0-3ms,seed=7", .explain = true};
+
+static unsigned long long number_in(const char *text, const char *format)
+{
+    unsigned long long n = 0;
+    if (sscanf(text, format, &n) != 1)
+        fail_msg("\"%.40s\" is not like \"%s\"", text, format);
+    return n;
+}
+
+/* Sum of the times at the beginning of the lines that begin with two spaces, from `*at` on. */
+static unsigned long long sum_lines(const char **at)
+{
+    unsigned long long sum = 0;
+    for (; !strncmp(*at, "  ", 2); *at = strchr(*at, '\n') + 1)
+        sum += number_in(*at, "%llu us");
+    return sum;
+}
+
+static char *explain_run(struct fixture *f, struct strata_stats *stats)
+{
+    struct strata_error e = {0};
+    int32_t ids[N];
+    fixture_ids(ids, N, f->vocab);
+    fixture_ok(strata_explain_begin(f->model, &e), &e);
+    free(fixture_logits(f, ids, PROMPT, 0));
+    free(fixture_logits(f, ids + PROMPT, STEPS, 1));
+    strata_stats_get(f->model, stats);
+    char *text = strata_explain_text(f->model, &e);
+    fixture_ok(text != NULL, &e);
+    return text;
+}
+
+static void every_microsecond_has_a_reason(void **state)
+{
+    struct fixture f = fixture_open(PATH, &slow);
+    struct strata_stats stats;
+    char *text = explain_run(&f, &stats);
+    double waited = stats.wait_ms_per_token * N * 1e3;
+    unsigned long long all = number_in(text, "waited %llu us in all");
+    assert_true(waited > 10000 && (double)all > waited - 2 && (double)all < waited + 2);
+    const char *at = strchr(text, '\n') + 1;
+    assert_true(sum_lines(&at) == all);
+    assert_non_null(strstr(text, "evicted "));
+    assert_non_null(strstr(text, " turns ago"));
+    assert_non_null(strstr(text, "but late by"));
+    at = strchr(at, '\n') + 1;
+    int tokens = 0;
+    for (; *at; tokens++) { /* what a token waited for adds up to what it waited */
+        double ms, waited_ms;
+        int token;
+        assert_int_equal(sscanf(at, "token %d: %lf ms, waited %lf ms", &token, &ms, &waited_ms), 3);
+        assert_true(token >= PROMPT && token < N && waited_ms <= ms + 0.1);
+        at = strchr(at, '\n') + 1;
+        double sum = (double)sum_lines(&at) * 1e-3;
+        assert_true(sum > waited_ms - 0.051 && sum < waited_ms + 0.051);
+    }
+    assert_int_equal(tokens, 5);
+    strata_free(text);
+    fixture_close(&f);
+}
+
+static void their_memory_is_planned(void **state)
+{
+    struct strata_options o = slow;
+    struct strata_plan with, without;
+    struct strata_error e = {0};
+    for (int i = 0; i < 2; i++) {
+        o.explain = i == 0;
+        struct strata_model *m = strata_model_open(PATH, &o, &e);
+        fixture_ok(m && strata_plan_get(m, i ? &without : &with, &e), &e);
+        strata_model_free(m);
+    }
+    assert_true(with.program > without.program && with.program < without.program + (64 << 10));
+}
+
+static void a_model_that_was_not_opened_for_it_refuses(void **state)
+{
+    struct strata_options o = slow;
+    struct strata_error e = {0};
+    o.explain = false;
+    struct fixture f = fixture_open(PATH, &o);
+    assert_false(strata_explain_begin(f.model, &e));
+    assert_int_equal(e.code, STRATA_USAGE);
+    assert_null(strata_explain_text(f.model, &e));
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_microsecond_has_a_reason),
+        cmocka_unit_test(their_memory_is_planned),
+        cmocka_unit_test(a_model_that_was_not_opened_for_it_refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

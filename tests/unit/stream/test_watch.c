@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Why a turn waited: every reason is named when it is the reason, and the times that a watch is told
+ * of add up to what the statistics count, whatever is guessed, dropped or cut short. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "reference.h"
+
+struct told {
+    uint64_t us, times[STREAM_WHYS];
+    struct stream_wait last;
+};
+
+static void take_wait(void *ctx, const struct stream_wait *w)
+{
+    struct told *t = ctx;
+    t->us += w->us;
+    t->times[w->why]++;
+    t->last = *w;
+}
+
+static struct io *open_slow(const char *engine)
+{
+    struct err e = {0};
+    struct io *io = io_create(file_paths, FILES, &(struct io_options){.engine = engine}, &e);
+    assert_non_null(io);
+    return io;
+}
+
+static struct stream *open_watched(struct io *io, const struct stream_ahead *ahead, struct told *told)
+{
+    struct err e = {0};
+    struct stream_config c = config_with(0, io_align(io));
+    c.ahead = *ahead;
+    struct stream *s = stream_create(&c, io, &e);
+    assert_non_null(s);
+    stream_set_watch(s, &(struct stream_watch){told, take_wait});
+    return s;
+}
+
+/* A turn for these experts; `guess` (or -1) is guessed at rank 0 and `other` at rank 1 for layer 3. */
+static void turn(struct stream *s, int layer, int from, int n, int guess, int other)
+{
+    struct err e = {0};
+    int32_t ids[16], guessed[2] = {guess, other};
+    struct stream_record out[16];
+    for (int i = 0; i < n; i++)
+        ids[i] = from + i;
+    assert_true(stream_begin(s, layer, ids, n, false, &e));
+    if (guess >= 0)
+        stream_guess(s, 3, guessed, NULL, 1, 2, false);
+    while (stream_next(s, out, 16, &e) > 0)
+        ;
+    stream_end(s);
+}
+
+static void every_reason_is_named(void **state)
+{
+    struct told told = {0};
+    struct io *io = open_slow("sim:delay=5-6ms");
+    struct stream *s = open_watched(io, &(struct stream_ahead){.ranks = 1}, &told);
+    turn(s, 3, 0, 1, -1, -1);
+    assert_int_equal(told.times[STREAM_NEVER_SEEN], 1);
+    assert_int_equal(told.last.expert, 0);
+    assert_int_equal(told.last.layer, 3);
+    for (int from = 1; stream_is_resident(s, 3, 0); from++)
+        turn(s, 3, from, 1, -1, -1);
+    turn(s, 0, 0, 1, -1, -1); /* a turn between */
+    turn(s, 3, 0, 1, -1, -1);
+    assert_int_equal(told.last.why, STREAM_EVICTED);
+    assert_int_equal(told.last.detail, 2);
+    turn(s, 0, 0, 1, 20, 21); /* a hit: the guesses have no time to come */
+    turn(s, 3, 20, 1, -1, -1);
+    assert_int_equal(told.last.why, STREAM_LATE);
+    assert_int_equal(told.last.detail, 0);
+    turn(s, 0, 0, 1, 22, 23);
+    turn(s, 3, 23, 1, -1, -1);
+    assert_int_equal(told.last.why, STREAM_RANK);
+    assert_int_equal(told.last.detail, 1);
+    struct stream_stats stats;
+    stream_get_stats(s, &stats);
+    assert_true(told.us == stats.wait_us && told.us > 20000);
+    stream_free(s);
+    io_close(io);
+}
+
+static void all_that_is_waited_is_told(void **state)
+{
+    static const char *const engines[] = {"sim:delay=0-2ms,seed=3", "sim:rate=300M", "pread"};
+    for (size_t i = 0; i < 3; i++) {
+        struct told told = {0};
+        struct io *io = open_slow(engines[i]);
+        struct stream *s = open_watched(io, &(struct stream_ahead){0}, &told);
+        struct history h = {.random = 3 + i, .layer = LAYERS - 1};
+        struct err e = {0};
+        struct stream_record out[4];
+        _Atomic bool cancel = true;
+        for (int n = 0; n < 150; n++) {
+            next_turn(&h);
+            struct history next = h;
+            next_turn(&next);
+            assert_true(stream_begin(s, h.layer, h.ids, h.n, h.is_band, &e));
+            if (next.layer > h.layer)
+                stream_guess(s, next.layer, next.ids, NULL, h.rows, next.k, h.is_band);
+            int calls = n % 5 ? 1000 : n % 4; /* some are cut short, some are cancelled */
+            stream_set_cancel(s, n % 11 ? NULL : &cancel);
+            while (calls-- > 0 && stream_next(s, out, 4, &e) > 0)
+                ;
+            stream_end(s);
+        }
+        struct stream_stats stats;
+        stream_get_stats(s, &stats);
+        if (told.us != stats.wait_us)
+            fail_msg("%s: told of %llu us of %llu", engines[i], (unsigned long long)told.us,
+                     (unsigned long long)stats.wait_us);
+        assert_true(i == 2 || (told.times[STREAM_CUT_SHORT] && told.times[STREAM_LATE]));
+        stream_free(s);
+        io_close(io);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_reason_is_named),
+        cmocka_unit_test(all_that_is_waited_is_told),
+    };
+    return cmocka_run_group_tests(tests, write_layers, remove_layers);
+}
