@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/tensor_type.h"
@@ -293,15 +294,27 @@ static void check_greedy(struct run *u, const struct prompt *p, struct strata_se
     free(want);
 }
 
+/* Value i of an array that may lie at any address, as members of an archive do. */
+static double float_at(const void *data, size_t i)
+{
+    float f;
+    memcpy(&f, (const char *)data + i * sizeof f, sizeof f);
+    return (double)f;
+}
+
+static int32_t int_at(const void *data, size_t i)
+{
+    return (int32_t)bytes_u32((const char *)data + i * sizeof(int32_t));
+}
+
 static bool same_value(const struct npy *gold, size_t i, const struct part *mine, size_t j, double abs,
                        double rel)
 {
     if (gold->type == NPY_BOOL)
-        return ((const bool *)gold->data)[i] == ((const bool *)(void *)mine->data)[j];
+        return !((const char *)gold->data)[i] == !mine->data[j];
     if (gold->type == NPY_I32)
-        return ((const int32_t *)gold->data)[i] == ((const int32_t *)(void *)mine->data)[j];
-    double g = (double)((const float *)gold->data)[i];
-    double x = (double)((const float *)(void *)mine->data)[j];
+        return int_at(gold->data, i) == int_at(mine->data, j);
+    double g = float_at(gold->data, i), x = float_at(mine->data, j);
     return (isnan(g) && isnan(x)) || fabs(x - g) <= abs + rel * fabs(g);
 }
 
@@ -324,9 +337,9 @@ static void check_layer(struct run *u, const struct prompt *p, const char *name,
             size_t k = whole ? j : (size_t)at[i] * row + j;
             ok = (k + 1) * width <= mine->bytes && same_value(gold, i * row + j, mine, k, abs, rel);
             if (!ok && gold->type == NPY_F32 && (k + 1) * width <= mine->bytes) {
-                snprintf(want, sizeof want, "%g", (double)((const float *)gold->data)[i * row + j]);
+                snprintf(want, sizeof want, "%g", float_at(gold->data, i * row + j));
                 snprintf(got, sizeof got, "%g in row %zu, value %zu",
-                         (double)((const float *)(void *)mine->data)[k], whole ? 0 : (size_t)at[i], j);
+                         float_at(mine->data, k), whole ? 0 : (size_t)at[i], j);
             }
         }
     outcome(u, p->name, name, ok, want, got);
@@ -361,7 +374,7 @@ static void check_ngram_rows(struct run *u, const struct prompt *p, const struct
         for (size_t h = 0; ok && h < rows->items[t].count; h++) {
             int64_t want = -1;
             json_i64(&rows->items[t].items[h], &want);
-            ok = want == ((const int32_t *)(void *)mine->data)[t * rows->items[t].count + h];
+            ok = want == int_at(mine->data, t * rows->items[t].count + h);
         }
     }
     outcome(u, p->name, "ngram_rows", ok, "the rows of the hash", "others");
@@ -382,7 +395,7 @@ static void check_trace(struct run *u, const struct prompt *p, const struct coll
             for (size_t k = 0; ok && k < layer->items[t].count; k++) {
                 int64_t want = -1;
                 json_i64(&layer->items[t].items[k], &want);
-                ok = want == ((const int32_t *)(void *)mine->data)[t * layer->items[t].count + k];
+                ok = want == int_at(mine->data, t * layer->items[t].count + k);
             }
         }
         outcome(u, p->name, name, ok, "the experts of the reference", "others");
@@ -397,8 +410,8 @@ static void check_trace(struct run *u, const struct prompt *p, const struct coll
         const struct part *mine = find_part(c, name);
         bool ok = mine && mine->bytes == count * sizeof(float);
         for (size_t i = 0; ok && i < count; i++) {
-            double want = (double)((const float *)g->data)[l * count + i];
-            double got = (double)((const float *)(void *)mine->data)[i];
+            double want = float_at(g->data, l * count + i);
+            double got = float_at(mine->data, i);
             ok = fabs(want - got) <= 1e-4 + 1e-3 * fabs(want);
         }
         outcome(u, p->name, name, ok, "the residual of the reference", "another");
@@ -419,7 +432,7 @@ static void check_mtp(struct run *u, const struct prompt *p, const struct collec
     bool fits = mine && gold.members[0].array.count == count && mine->bytes == count * sizeof *g;
     double allowed = number(json_get(json_get(u->root, "tolerance"), "value"), 0), most = 1, off = 0;
     for (size_t i = 0; fits && i < count; i++) {
-        double d = fabs((double)((const float *)(void *)mine->data)[i] - (double)g[i]);
+        double d = fabs(float_at(mine->data, i) - (double)g[i]);
         off = d > off || d != d ? d : off;
         most = fmax(most, fabs((double)g[i]));
     }
