@@ -33,9 +33,10 @@ run:
 	@.ci/packages install $(BUILD_PACKAGES)
 	@.ci/build $(BUILD) $(FLAGS)
 	@echo
-	@echo 'The model has 288 experts; the arena holds a fifth of them, the others are read from disk as they are needed.'
+	@echo 'The demo model has 288 experts. A fifth of them fit into the arena; the others are read from'
+	@echo 'disk when they are needed. It was trained on old story books and goes on with this beginning:'
 	@echo
-	@printf '%s' '$(DEMO_PROMPT)'
+	@echo '$(DEMO_PROMPT) ...'
 	@$(BUILD)/strata run -m $(DEMO_MODEL) --arena 20% -p '$(DEMO_PROMPT)' -n 200 --temp 0.7 --top-p 0.9 --seed 11
 
 test: test-programs
