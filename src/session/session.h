@@ -102,6 +102,15 @@ void tracing_prompt(struct strata_model *m, int rows);
 bool tracing_forward(struct strata_model *m, struct model_state *state, const struct batch *batch,
                      struct err *e);
 
+/* ---- Forecast (forecasting.c) ----------------------------------------------------------------- */
+
+struct replay_drive;
+struct trace;
+/* Makes the plan and fills what its points let expect; `t` may be NULL. A drive without a probe says
+ * nothing. A trace must be one of this model. */
+bool session_forecast(struct strata_model *m, const struct trace *t, const struct replay_drive *d,
+                      struct err *e);
+
 /* ---- Explaining (explaining.c) --------------------------------------------------------------- */
 
 size_t explaining_bytes(void); /* that it takes, for the plan */

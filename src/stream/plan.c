@@ -34,8 +34,8 @@ bool plan_parse_arena(const char *text, struct plan_arena *out, struct err *e)
         out->kind = PLAN_ARENA_BYTES;
         return true;
     }
-    return err_set(e, ERR_USAGE, "--arena: \"%s\" is not a size like 7G, a share like 20%%, min or max",
-                   text);
+    return err_set(e, ERR_USAGE,
+                   "--arena: \"%s\" is not a size like 7G, a share like 20%%, min or max", text);
 }
 
 /* ---- the plan ---- */
@@ -62,7 +62,8 @@ static struct size_text say_argument(uint64_t bytes)
 {
     struct size_text s;
     if (bytes >> 26)
-        snprintf(s.text, sizeof s.text, "%lluM", (unsigned long long)((bytes + (1 << 20) - 1) >> 20));
+        snprintf(s.text, sizeof s.text, "%lluM",
+                 (unsigned long long)((bytes + (1 << 20) - 1) >> 20));
     else
         snprintf(s.text, sizeof s.text, "%llu", (unsigned long long)bytes);
     return s;
@@ -131,14 +132,14 @@ static bool refuse(const struct plan_input *in, uint64_t needs, uint64_t arena, 
         snprintf(ctx, sizeof ctx, ", or --ctx %llu at most in place of %llu",
                  (unsigned long long)most_ctx, (unsigned long long)in->ctx);
     if (in->memory)
-        return err_set(e, ERR_MEMORY,
-                       "--memory: %s is not enough with an arena of %s; it needs at least %s%s",
-                       say_argument(limit).text, say_argument(arena).text, say_argument(needs).text,
-                       ctx);
-    return err_set(e, ERR_MEMORY,
-                   "the system can give %s without swapping, but an arena of %s needs at least %s in "
-                   "all%s",
-                   say_argument(limit).text, say_argument(arena).text, say_argument(needs).text, ctx);
+        return err_set(
+            e, ERR_MEMORY, "--memory: %s is not enough with an arena of %s; it needs at least %s%s",
+            say_argument(limit).text, say_argument(arena).text, say_argument(needs).text, ctx);
+    return err_set(
+        e, ERR_MEMORY,
+        "the system can give %s without swapping, but an arena of %s needs at least %s in "
+        "all%s",
+        say_argument(limit).text, say_argument(arena).text, say_argument(needs).text, ctx);
 }
 
 static bool choose_arena(const struct plan_input *in, const struct bounds *b, uint64_t limit,
@@ -146,17 +147,20 @@ static bool choose_arena(const struct plan_input *in, const struct bounds *b, ui
 {
     uint64_t fixed = fixed_bytes(in, b), needs;
     if (fixed >= UINT64_MAX - b->all)
-        return err_set(e, ERR_MEMORY, "a context of %llu tokens needs more memory than can be counted",
+        return err_set(e, ERR_MEMORY,
+                       "a context of %llu tokens needs more memory than can be counted",
                        (unsigned long long)in->ctx);
     uint64_t room = limit > fixed ? limit - fixed : 0;
     *arena = arena_asked(in, b, room);
-    if ((in->arena.kind == PLAN_ARENA_AUTO || in->arena.kind == PLAN_ARENA_MAX) && *arena < b->least)
+    if ((in->arena.kind == PLAN_ARENA_AUTO || in->arena.kind == PLAN_ARENA_MAX) &&
+        *arena < b->least)
         *arena = b->least; /* refused below, with what it takes */
     if (*arena < b->least)
-        return err_set(e, ERR_MEMORY,
-                       "--arena: %s cannot hold the experts that one window of %d rows may need in a "
-                       "layer; it needs at least %s",
-                       say_argument(*arena).text, in->stream->window_rows, say_argument(b->least).text);
+        return err_set(
+            e, ERR_MEMORY,
+            "--arena: %s cannot hold the experts that one window of %d rows may need in a "
+            "layer; it needs at least %s",
+            say_argument(*arena).text, in->stream->window_rows, say_argument(b->least).text);
     needs = fixed + *arena;
     return needs <= limit || refuse(in, needs, *arena, limit, e);
 }
@@ -164,8 +168,8 @@ static bool choose_arena(const struct plan_input *in, const struct bounds *b, ui
 static void add_point(struct plan *p, const char *name, uint64_t arena, uint64_t ceiling)
 {
     if (arena <= ceiling)
-        p->point[p->points++] =
-            (struct plan_point){name, arena, p->plan_total - p->arena + arena};
+        p->point[p->points++] = (struct plan_point){
+            .name = name, .arena = arena, .total = p->plan_total - p->arena + arena};
 }
 
 bool plan_compute(const struct plan_input *in, struct plan *out, struct err *e)
@@ -207,6 +211,16 @@ bool plan_compute(const struct plan_input *in, struct plan *out, struct err *e)
 
 /* ---- printing ---- */
 
+static void put_point(const struct plan_point *at, bool has_forecast, struct json_out *out)
+{
+    json_putf(out, "%-12s %12s %12s", at->name, say(at->arena).text, say(at->total).text);
+    if (has_forecast)
+        json_putf(out, "  %6.1f - %6.1f", at->wait_ms.least, at->wait_ms.most);
+    if (at->tok_s.most > 0)
+        json_putf(out, "  %6.1f - %6.1f", at->tok_s.least, at->tok_s.most);
+    json_puts(out, "\n");
+}
+
 void plan_write_table(const struct plan *p, struct json_out *out)
 {
     char session[48];
@@ -224,10 +238,10 @@ void plan_write_table(const struct plan *p, struct json_out *out)
     json_putf(out, "\nslots for %llu of %llu experts (%.1f %%; all are %s)\n",
               (unsigned long long)p->slots, (unsigned long long)p->experts,
               100.0 * (double)p->slots / (double)p->experts, say(p->expert_bytes).text);
-    json_putf(out, "\n%-12s %12s %12s\n", "point", "arena", "total");
+    json_putf(out, "\n%-12s %12s %12s%s\n", "point", "arena", "total",
+              p->has_forecast ? "   wait ms/token            tok/s" : "");
     for (int i = 0; i < p->points; i++)
-        json_putf(out, "%-12s %12s %12s\n", p->point[i].name, say(p->point[i].arena).text,
-                  say(p->point[i].total).text);
+        put_point(&p->point[i], p->has_forecast, out);
 }
 
 void plan_write_json(const struct plan *p, struct json_out *out)
@@ -235,19 +249,23 @@ void plan_write_json(const struct plan *p, struct json_out *out)
     const struct {
         const char *key;
         uint64_t value;
-    } fields[] = {{"trunk", p->trunk},           {"session", p->session},
-                  {"scratch", p->scratch},       {"io", p->io},
-                  {"staging", p->staging},       {"snapshots", p->snapshots},
-                  {"program", p->program},       {"arena", p->arena},
-                  {"plan_total", p->plan_total}, {"slots", p->slots},
-                  {"experts", p->experts},       {"ctx", p->ctx}};
+    } fields[] = {{"trunk", p->trunk},     {"session", p->session}, {"scratch", p->scratch},
+                  {"io", p->io},           {"staging", p->staging}, {"snapshots", p->snapshots},
+                  {"program", p->program}, {"arena", p->arena},     {"plan_total", p->plan_total},
+                  {"slots", p->slots},     {"experts", p->experts}, {"ctx", p->ctx}};
     json_puts(out, "{");
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         json_putf(out, "\"%s\": %llu, ", fields[i].key, (unsigned long long)fields[i].value);
     json_puts(out, "\"points\": [");
-    for (int i = 0; i < p->points; i++)
-        json_putf(out, "%s{\"name\": \"%s\", \"arena\": %llu, \"total\": %llu, \"tok_s\": null}",
+    for (int i = 0; i < p->points; i++) {
+        json_putf(out, "%s{\"name\": \"%s\", \"arena\": %llu, \"total\": %llu, \"tok_s\": ",
                   i ? ", " : "", p->point[i].name, (unsigned long long)p->point[i].arena,
                   (unsigned long long)p->point[i].total);
+        if (p->point[i].expected_tok_s > 0)
+            json_put_f64(out, p->point[i].expected_tok_s);
+        else
+            json_puts(out, "null");
+        json_puts(out, "}");
+    }
     json_puts(out, "]}");
 }

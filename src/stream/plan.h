@@ -13,7 +13,13 @@
 /* SIZE (commands.md section 1): "12G", "1.5m", "4096". `option` is what the message calls it. */
 bool plan_parse_size(const char *option, const char *text, uint64_t *bytes, struct err *e);
 
-enum plan_arena_kind { PLAN_ARENA_AUTO, PLAN_ARENA_BYTES, PLAN_ARENA_SHARE, PLAN_ARENA_MIN, PLAN_ARENA_MAX };
+enum plan_arena_kind {
+    PLAN_ARENA_AUTO,
+    PLAN_ARENA_BYTES,
+    PLAN_ARENA_SHARE,
+    PLAN_ARENA_MIN,
+    PLAN_ARENA_MAX
+};
 
 struct plan_arena {
     enum plan_arena_kind kind;
@@ -44,25 +50,33 @@ struct plan_input {
     uint64_t system; /* plan_system_bytes(); for an arena of a given size plan_system_available() */
 };
 
-enum plan_point_kind { PLAN_FLOOR, PLAN_CYCLE, PLAN_CHOSEN, PLAN_CEILING, PLAN_POINTS };
+enum plan_point_kind { PLAN_FLOOR, PLAN_CYCLE, PLAN_KNEE, PLAN_CHOSEN, PLAN_CEILING, PLAN_POINTS };
+
+struct plan_range {
+    double least, most;
+};
 
 struct plan_point {
     const char *name;
     uint64_t arena, total;
+    /* By forecast.h; all 0: not known. */
+    struct plan_range wait_ms, tok_s; /* of a decoded token */
+    double expected_tok_s;            /* within the range */
 };
 
 struct plan {
     uint64_t trunk, session, scratch, io, staging, snapshots, program, arena; /* bytes */
-    uint64_t plan_total; /* their sum */
+    uint64_t plan_total;                                                      /* their sum */
     uint64_t slots, experts; /* slots of the arena; routed experts of the model, all layers */
     uint64_t ctx;
     uint64_t expert_bytes;
     uint64_t stream_bytes; /* arena and staging: what stream_config.arena_bytes is to be */
     /* Floor: the least arena that works. Cycle: one token's experts of all layers fit. Chosen: this
      * plan. Ceiling: all that memory gives, or everything. A point above the ceiling is left out.
-     * (The knee needs traces; it comes with the streaming engine.) */
+     * The knee is there after a forecast from a trace (forecast.h). */
     struct plan_point point[PLAN_POINTS];
     int points;
+    bool has_forecast;
 };
 
 /* Makes the plan. The arena is what was asked; by default all that memory gives up to the size that

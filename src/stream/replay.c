@@ -188,8 +188,7 @@ static void prefer_residents(struct replay *p, const struct trace_record *r, int
 
 /* ---- the drive ---- */
 
-/* Milliseconds until `n` reads of a record, submitted at once, are all there. */
-static double read_ms(const struct probe *p, uint64_t bytes, double n)
+double replay_read_ms(const struct probe *p, uint64_t bytes, double n)
 {
     const struct probe_point *below = NULL, *above = NULL;
     for (int i = 0; i < p->points; i++) {
@@ -223,7 +222,7 @@ static void note_time(struct replay *p, bool is_band, int layer, uint64_t unread
         return;
     uint64_t bytes = p->head->layer[layer].record_bytes;
     double rate = probe_gb_s(p->drive->probe) * 1e6; /* bytes a millisecond */
-    double wait = unread ? read_ms(p->drive->probe, bytes, (double)unread) : 0;
+    double wait = unread ? replay_read_ms(p->drive->probe, bytes, (double)unread) : 0;
     double drive = rate > 0 ? (double)(all * bytes) / rate : 0;
     *(is_band ? &p->wait_ms : &p->window_wait_ms) += wait;
     *(is_band ? &p->drive_ms : &p->window_drive_ms) += drive;

@@ -50,6 +50,9 @@ bool replay_run(const struct trace *t, const struct replay_config *c, const stru
 /* What the run counted. False: it did not. */
 bool replay_live(const struct trace *t, uint64_t *hits, uint64_t *misses);
 
+/* Milliseconds until n reads of a record of that size, submitted at once, are all there. */
+double replay_read_ms(const struct probe *p, uint64_t bytes, double n);
+
 /* ---- bound.c ---- */
 
 /* Hits and misses when the record is evicted whose next use is farthest, the new one included: no

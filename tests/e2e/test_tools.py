@@ -213,6 +213,27 @@ class Replay(Case):
         self.assertTrue(svg.startswith("<svg") and svg.rstrip().endswith("</svg>"))
         self.assertEqual(svg.count("<polyline"), 4)
 
+    def test_a_plan_forecasts_from_it(self):
+        trace, run = self.traced("--arena", "30%")
+        points = [{"bytes": 1 << 20, "depth": depth, "parts": 1, "gb_s": 0.2, "p50_us": 5243 * depth, "p99_us": 6000 * depth}
+                  for depth in (1, 8)]
+        drive = self.write("drive.json", json.dumps({"engine": "pread", "direct": True, "points": points}).encode())
+        plan = ("plan", DEMO, "--arena", "30%", "--forecast", "--drive", drive)
+        done = self.succeeds(*plan, "--trace", trace, "--json").json()["points"]
+        self.assertEqual([point["name"] for point in done], ["floor", "cycle", "knee", "chosen", "ceiling"])
+        speed = {point["name"]: point["tok_s"] for point in done}
+        self.assertTrue(0 < speed["floor"] <= speed["chosen"] <= speed["ceiling"], speed)
+        self.assertIn(b"tok/s", self.succeeds(*plan, "--compute", "10").out)
+        without = self.succeeds(*plan, "--json").json()["points"]
+        self.assertEqual([point["tok_s"] for point in without], [None] * 4)
+        other = self.path("other.trc")
+        with open(trace, "rb") as file:
+            content = bytearray(file.read())
+        content[content.index(bytes(content[32:48]))] ^= 1
+        with open(other, "wb") as file:
+            file.write(content)
+        self.assertNotEqual(call("plan", DEMO, "--forecast", "--drive", drive, "--trace", other).status, 0)
+
     def test_what_is_no_trace_is_refused(self):
         self.fails(1, "replay", DEMO, names=["strata-demo", "not a trace"])
         self.fails(2, "replay", names=["needs a trace"])

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "stream/forecast.h"
+
+#include <string.h>
+
+#define KNEE_STEPS 20  /* sizes that are tried: steps of 5 % of all experts */
+#define KNEE_GAIN 0.02 /* of the tokens a second that a step must buy */
+
+static double per_second(double compute_ms, double wait_ms)
+{
+    return compute_ms > 0 ? 1000 / (compute_ms + wait_ms) : 0;
+}
+
+void forecast_by_share(const struct forecast_shape *f, const struct replay_drive *d,
+                       struct plan_range *wait_ms, struct plan_range *tok_s)
+{
+    double held = f->records ? (double)f->slots / (double)f->records : 1;
+    double missed = held < 1 ? 1 - held : 0, of_layer = missed * f->used;
+    uint64_t bytes = f->records ? f->expert_bytes / f->records : 0;
+    double rate = probe_gb_s(d->probe) * 1e6; /* bytes a millisecond */
+    double a_token = (double)f->layers * f->used * (double)bytes;
+    double alone = f->layers * (of_layer < 1 ? of_layer * replay_read_ms(d->probe, bytes, 1)
+                                             : replay_read_ms(d->probe, bytes, of_layer));
+    double most = rate > 0 ? missed * a_token / rate : 0;
+    double least = rate > 0 ? missed * missed * a_token / rate - d->compute_ms : 0;
+    wait_ms->most = alone > most ? alone : most;
+    wait_ms->least = least > 0 ? least : 0;
+    tok_s->least = per_second(d->compute_ms, wait_ms->most);
+    tok_s->most = per_second(d->compute_ms, wait_ms->least);
+}
+
+/* The trace once more with an arena of that size. */
+static bool replay_with(const struct plan *p, uint64_t arena, const struct trace *t,
+                        const struct replay_config *own, const struct replay_drive *d,
+                        bool no_ahead, struct replay_result *out, struct err *e)
+{
+    struct replay_config c = *own;
+    uint64_t least = replay_arena_bytes(t, c.window_rows, 0);
+    c.arena_bytes = arena + p->staging > least ? arena + p->staging : least;
+    c.ahead.is_off |= no_ahead;
+    c.no_look_ahead |= no_ahead;
+    return replay_run(t, &c, d, out, e);
+}
+
+static bool forecast_point(const struct plan *p, struct plan_point *at, const struct trace *t,
+                           const struct replay_config *own, const struct replay_drive *d,
+                           struct err *e)
+{
+    struct replay_result with, without;
+    if (!replay_with(p, at->arena, t, own, d, false, &with, e) ||
+        !replay_with(p, at->arena, t, own, d, true, &without, e))
+        return false;
+    bool is_better = with.wait_ms_per_token <= without.wait_ms_per_token;
+    const struct replay_result *fast = is_better ? &with : &without,
+                               *slow = is_better ? &without : &with;
+    at->wait_ms = (struct plan_range){fast->wait_ms_per_token, slow->wait_ms_per_token};
+    at->tok_s = (struct plan_range){slow->tok_s, fast->tok_s};
+    at->expected_tok_s = with.tok_s;
+    return true;
+}
+
+/* Arena bytes of the knee between floor and ceiling. */
+static bool find_knee(const struct plan *p, const struct trace *t, const struct replay_config *own,
+                      const struct replay_drive *d, uint64_t *knee, struct err *e)
+{
+    uint64_t first = p->point[0].arena, last = p->point[p->points - 1].arena;
+    uint64_t step = p->expert_bytes / KNEE_STEPS;
+    double before = 0;
+    *knee = first;
+    for (uint64_t arena = first;; arena = last - arena > step ? arena + step : last) {
+        struct replay_result r;
+        if (!replay_with(p, arena, t, own, d, false, &r, e))
+            return false;
+        if (before > 0 && r.tok_s >= before * (1 + KNEE_GAIN))
+            *knee = arena;
+        before = r.tok_s;
+        if (arena >= last || !step)
+            return true;
+    }
+}
+
+static void insert_knee(struct plan *p, uint64_t arena)
+{
+    int at = 0;
+    while (at < p->points && strcmp(p->point[at].name, "chosen"))
+        at++;
+    memmove(&p->point[at + 1], &p->point[at], (size_t)(p->points - at) * sizeof *p->point);
+    p->point[at] = (struct plan_point){
+        .name = "knee", .arena = arena, .total = p->plan_total - p->arena + arena};
+    p->points++;
+}
+
+bool forecast_by_trace(struct plan *p, const struct trace *t, const struct replay_config *own,
+                       const struct replay_drive *d, struct err *e)
+{
+    uint64_t knee;
+    if (d->probe && d->compute_ms > 0 && p->points && p->points < PLAN_POINTS) {
+        if (!find_knee(p, t, own, d, &knee, e))
+            return false;
+        insert_knee(p, knee);
+    }
+    for (int i = 0; d->probe && i < p->points; i++)
+        if (!forecast_point(p, &p->point[i], t, own, d, e))
+            return false;
+    return true;
+}

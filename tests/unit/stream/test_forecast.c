@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Forecasts: more arena never makes them slower, a slower drive never faster, ends of ranges are in
+ * order; the knee lies between floor and ceiling, and is there only when times are known. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "stream/forecast.h"
+
+static struct probe drive_of(double gb_s)
+{
+    struct probe p = {.points = 2};
+    for (int i = 0; i < 2; i++) {
+        int depth = i ? 8 : 1;
+        p.point[i] = (struct probe_point){.bytes = 1 << 20,
+                                          .depth = depth,
+                                          .parts = 1,
+                                          .gb_s = gb_s,
+                                          .p50_us = depth * (1 << 20) / gb_s * 1e-3};
+    }
+    return p;
+}
+
+static void by_share_the_ends_are_in_order_and_more_is_never_slower(void **state)
+{
+    struct probe slow = drive_of(0.2), fast = drive_of(2);
+    struct replay_drive d = {&slow, 10}, faster = {&fast, 10};
+    struct plan_range before = {0, 0};
+    for (uint64_t slots = 0; slots <= 1000; slots += 100) {
+        struct forecast_shape f = {1000, slots, 1000 << 18, 10, 6};
+        struct plan_range wait, tok_s, wait_fast, tok_s_fast;
+        forecast_by_share(&f, &d, &wait, &tok_s);
+        forecast_by_share(&f, &faster, &wait_fast, &tok_s_fast);
+        assert_true(wait.least <= wait.most && tok_s.least <= tok_s.most);
+        assert_true(wait_fast.most <= wait.most && tok_s_fast.most >= tok_s.most);
+        assert_true(tok_s.least >= before.least && tok_s.most >= before.most);
+        before = tok_s;
+    }
+    assert_true(before.least == 100 && before.most == 100); /* everything is there: compute alone */
+    struct forecast_shape all = {1000, 0, 1000 << 18, 10, 6};
+    struct plan_range wait, tok_s;
+    d.compute_ms = 0;
+    forecast_by_share(&all, &d, &wait, &tok_s);
+    assert_true(wait.most >= 78 && wait.most < 80); /* 60 records of 256 KiB at 200 MB/s: 78.6 ms */
+    assert_true(tok_s.most == 0 && tok_s.least == 0); /* not known */
+}
+
+static struct plan plan_for(const struct trace *t, uint64_t arena)
+{
+    uint64_t all = replay_arena_bytes(t, 1, 1), least = replay_arena_bytes(t, 1, 0);
+    const struct trace_head *h = trace_head(t);
+    struct plan p = {.arena = arena, .plan_total = arena + 1000, .points = 3};
+    for (int l = 0; l < h->layers; l++)
+        p.expert_bytes += h->layer[l].record_bytes * (uint64_t)h->experts;
+    p.point[0] = (struct plan_point){.name = "floor", .arena = least};
+    p.point[1] = (struct plan_point){.name = "chosen", .arena = arena};
+    p.point[2] = (struct plan_point){.name = "ceiling", .arena = all};
+    return p;
+}
+
+static void a_trace_gives_points_and_a_knee(void **state)
+{
+    struct err e = {0};
+    struct trace *t = trace_open(TEST_DATA "/traces/gen-1.trc", NULL, &e);
+    assert_non_null(t);
+    struct probe probe = drive_of(0.2);
+    struct replay_drive d = {&probe, 0.2}; /* records of this old form count as one page */
+    struct replay_config own = {.policy = POLICY_LAYER, .window_rows = 1};
+    struct plan p = plan_for(t, replay_arena_bytes(t, 1, 0.3));
+    assert_true(forecast_by_trace(&p, t, &own, &d, &e));
+    assert_int_equal(p.points, 4);
+    assert_string_equal(p.point[1].name, "knee");
+    assert_string_equal(p.point[2].name, "chosen");
+    const struct plan_point *floor = &p.point[0], *knee = &p.point[1], *ceiling = &p.point[3];
+    assert_true(knee->arena > floor->arena && knee->arena <= ceiling->arena);
+    assert_int_equal(knee->total, 1000 + knee->arena);
+    assert_true(floor->expected_tok_s < knee->expected_tok_s);
+    assert_true(knee->expected_tok_s <= ceiling->expected_tok_s);
+    for (int i = 0; i < p.points; i++) {
+        const struct plan_point *at = &p.point[i];
+        assert_true(at->tok_s.least > 0 && at->tok_s.least <= at->expected_tok_s &&
+                    at->expected_tok_s <= at->tok_s.most && at->wait_ms.least <= at->wait_ms.most);
+    }
+    d.compute_ms = 0;
+    p = plan_for(t, replay_arena_bytes(t, 1, 0.3));
+    assert_true(forecast_by_trace(&p, t, &own, &d, &e));
+    assert_int_equal(p.points, 3);
+    assert_true(p.point[0].expected_tok_s == 0 && p.point[0].wait_ms.most > 0);
+    trace_free(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(by_share_the_ends_are_in_order_and_more_is_never_slower),
+        cmocka_unit_test(a_trace_gives_points_and_a_knee),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
