@@ -38,9 +38,12 @@ class Bench(Case):
         short = self.write("short", b"1 2 3")
         self.assertFalse(self.bench("-r", "1", "--ids", short).json()["forced_ids"])
 
-    def test_same_ids_read_the_same_bytes(self):
-        runs = [self.bench("-r", "1", "--arena", "20%").json()["reps"][0] for _ in range(2)]
-        for key in ("prefill_read_bytes", "decode_read_bytes", "decode_misses", "decode_hits"):
+    def test_same_ids_miss_the_same_records(self):
+        # Without what earlier runs taught, and without windows whose length a clock decides. Bytes may differ:
+        # a read that a prompt asked for ahead of time is given up when it has not started by then.
+        options = ["-r", "1", "--arena", "20%", "--popularity", "off", "--draft", "off"]
+        runs = [self.bench(*options).json()["reps"][0] for _ in range(2)]
+        for key in ("decode_misses", "decode_hits"):
             self.assertEqual(runs[0][key], runs[1][key])
         self.assertGreater(runs[0]["decode_misses"], 0)
 
