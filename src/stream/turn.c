@@ -184,13 +184,32 @@ static void read_miss(struct stream *s, struct want *w, int i, enum slot_role ro
     slot_read(s, i, IO_URGENT);
 }
 
+/* Whether a selected staged record may pass through. Guesses are within their share of the staging;
+ * what was filled lies in a place, which it has lost, and passes only while the share has room. */
+static bool may_pass(struct stream *s, const struct want *w)
+{
+    const struct pool *p = &s->pool[s->turn.class_index];
+    int room = room_for_staging(s, s->turn.class_index);
+    if (w->is_home || !s->slot[w->slot].is_filled)
+        return true;
+    while (p->staged + p->passing >= room && slot_give_up_guess(s, s->turn.class_index))
+        ;
+    return p->staged + p->passing < room;
+}
+
 /* Staged ones first: afterwards it is certain that the others find a slot. */
 static void fill_places(struct stream *s)
 {
     for (int j = 0; j < s->turn.wanted; j++) {
         struct want *w = &s->want[j];
-        if (w->slot >= 0 && s->slot[w->slot].role == SLOT_STAGED)
+        if (w->slot < 0 || s->slot[w->slot].role != SLOT_STAGED)
+            continue;
+        if (may_pass(s, w)) {
             promote(s, w);
+        } else { /* read again when the share has room */
+            slot_drop(s, w->slot);
+            w->slot = -1;
+        }
     }
     for (int j = 0; j < s->turn.wanted; j++)
         if (s->want[j].slot < 0 && s->want[j].is_home)

@@ -225,6 +225,45 @@ static void slots_may_be_given_back_and_taken_again(void **state)
     io_close(io);
 }
 
+/* What is filled takes the places of residents. A prompt that wants other experts more leaves the
+ * filled ones without a place, and there may be more of them than staging has room for. */
+static void filled_records_that_get_no_place_do_not_hold_slots_that_others_need(void **state)
+{
+    enum { EXPERTS = 200, BYTES = 512 };
+    const struct stream_layer layer = {.experts = EXPERTS, .parts = 1, .part = {{0, 0, BYTES}}};
+    struct memory_drive drive = {0};
+    struct err e = {0};
+    struct io *io = open_memory(&drive, 4);
+    struct stream_config c = {.layers = 1, .layer = &layer, .window_rows = 4, .experts_used = 4};
+    uint64_t least = stream_least_bytes(&c, io_align(io)), all = stream_all_bytes(&c, io_align(io));
+    c.arena_bytes = least + (all - least) / 4;
+    struct stream *s = stream_create(&c, io, &e);
+    assert_non_null(s);
+    uint32_t counts[EXPERTS];
+    int32_t ids[EXPERTS + EXPERTS / 2];
+    struct stream_record out[16];
+    for (int x = 0; x < EXPERTS; x++)
+        counts[x] = (uint32_t)(EXPERTS - x); /* the first are said to be popular, the last are wanted most */
+    for (int i = 0; i < EXPERTS + EXPERTS / 2; i++)
+        ids[i] = i < EXPERTS ? i : i - EXPERTS / 2;
+    stream_set_counts(s, counts, 1000);
+    stream_fill(s);
+    for (int band = 0; band < 2; band++) {
+        stream_prompt_begin(s, 75);
+        assert_true(stream_begin(s, 0, ids, EXPERTS + EXPERTS / 2, true, &e));
+        int got = 0, n;
+        while ((n = stream_next(s, out, 16, &e)) > 0)
+            for (int i = 0; i < n; i++, got++)
+                assert_memory_equal(out[i].part[0], file_copy[0] + out[i].expert * BYTES, BYTES);
+        assert_int_equal(n, 0);
+        assert_int_equal(got, EXPERTS);
+        stream_end(s);
+        stream_prompt_end(s);
+    }
+    stream_free(s);
+    io_close(io);
+}
+
 /* ---- hot lists ---- */
 
 static void a_hot_list_warms_another_stream_in_the_same_order(void **state)
@@ -260,6 +299,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_logical_state_is_that_of_the_reference_whatever_is_guessed),
         cmocka_unit_test(delays_change_nothing_logical),
         cmocka_unit_test(slots_may_be_given_back_and_taken_again),
+        cmocka_unit_test(filled_records_that_get_no_place_do_not_hold_slots_that_others_need),
         cmocka_unit_test(a_hot_list_warms_another_stream_in_the_same_order),
     };
     return cmocka_run_group_tests(tests, write_layers, remove_layers);
