@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The program `strata`: finds the command and runs it. */
+#include <errno.h>
+#include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/help.h"
@@ -30,8 +33,18 @@ static enum status print_page(enum parsed what, enum command c)
     return output_json(&out, &e) ? STATUS_DONE : message_error(&e);
 }
 
+/* A descriptor that the caller closed would be given to the next file that is opened, a model read as
+ * stdin or a state overwritten by messages. These are there, and fail when they are used. */
+static void hold_standard_descriptors(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY); /* takes the lowest: fd */
+}
+
 int main(int argc, char **argv)
 {
+    hold_standard_descriptors();
     /* Only for the characters of the line editor; numbers are read and printed as in C. */
     if (!setlocale(LC_CTYPE, "") || !setlocale(LC_CTYPE, NULL))
         setlocale(LC_CTYPE, "C.UTF-8");

@@ -3,7 +3,9 @@
 
 import os
 import stat
+import subprocess
 
+import program
 from program import Case, DEMO
 
 
@@ -21,6 +23,29 @@ class Targets(Case):
             with self.subTest(option=option):
                 self.fails(1, "run", "-m", DEMO, "-p", "x", "-n", "5", option, self.path("none/file"), names=["none/file"])
         self.assertEqual(os.listdir(self.folder), [])
+
+
+class Closed(Case):
+    """Standard descriptors that the caller closed are not taken for the files that are opened."""
+
+    def shell(self, command):
+        return subprocess.run(["sh", "-c", command, program.STRATA, DEMO, self.path("state")], capture_output=True, check=False,
+                              env=program.environment(), timeout=program.PATIENCE_S)
+
+    def test_closed_stdin_is_no_text(self):
+        done = self.shell('exec "$0" run -m "$1" -n 1 - <&-')
+        self.assertEqual((done.returncode, done.stdout), (1, b""), done.stderr)
+        self.assertIn(b"stdin", done.stderr)
+
+    def test_closed_stderr_writes_into_no_file(self):
+        done = self.shell('exec "$0" run -m "$1" -p x -n 1 --temp 0 --save "$2" -v 2>&-')
+        self.assertEqual(done.returncode, 0)
+        self.succeeds("run", "-m", DEMO, "-n", "1", "-p", "y", "--load", self.path("state"))
+
+    def test_closed_stdout_is_an_error(self):
+        done = self.shell('exec "$0" run -m "$1" -p x -n 1 --temp 0 >&-')
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"stdout", done.stderr)
 
 
 class EndLine(Case):
