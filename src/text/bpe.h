@@ -50,11 +50,8 @@ bool tokenizer_is_end(const struct tokenizer *t, int32_t id);
 int32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t bytes);
 
 size_t tokenizer_count(const struct tokenizer *t); /* ids are 0 .. count - 1 */
-enum split_kind tokenizer_split(const struct tokenizer *t);
-int32_t tokenizer_bos(const struct tokenizer *t); /* -1: none; likewise below */
+int32_t tokenizer_bos(const struct tokenizer *t); /* -1: none; likewise eos */
 int32_t tokenizer_eos(const struct tokenizer *t);
-int32_t tokenizer_padding(const struct tokenizer *t);
 bool tokenizer_adds_bos(const struct tokenizer *t); /* the model wants bos before a text */
-bool tokenizer_adds_eos(const struct tokenizer *t);
 
 #endif

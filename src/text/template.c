@@ -22,17 +22,17 @@ static void render_chatml(struct chat_rendering *r)
 
 static const struct {
     const char *name;
-    bool xml_calls, thinks;
+    bool has_xml_calls;
     void (*render)(struct chat_rendering *r);
 } families[CHAT_FAMILIES] = {
-    [CHAT_QWEN3] = {"qwen3", false, true, chat_render_qwen3},
-    [CHAT_QWEN3_INSTRUCT] = {"qwen3-instruct", false, false, chat_render_qwen3},
-    [CHAT_QWEN3_THINKING] = {"qwen3-thinking", false, true, chat_render_qwen3},
-    [CHAT_QWEN3_CODER] = {"qwen3-coder", true, false, chat_render_coder},
-    [CHAT_QWEN35] = {"qwen3.5", true, true, chat_render_qwen35},
-    [CHAT_QWEN36] = {"qwen3.6", true, true, chat_render_qwen35},
-    [CHAT_QWEN38] = {"qwen3.8", true, true, chat_render_qwen35},
-    [CHAT_CHATML] = {"chatml", false, false, render_chatml},
+    [CHAT_QWEN3] = {"qwen3", false, chat_render_qwen3},
+    [CHAT_QWEN3_INSTRUCT] = {"qwen3-instruct", false, chat_render_qwen3},
+    [CHAT_QWEN3_THINKING] = {"qwen3-thinking", false, chat_render_qwen3},
+    [CHAT_QWEN3_CODER] = {"qwen3-coder", true, chat_render_coder},
+    [CHAT_QWEN35] = {"qwen3.5", true, chat_render_qwen35},
+    [CHAT_QWEN36] = {"qwen3.6", true, chat_render_qwen35},
+    [CHAT_QWEN38] = {"qwen3.8", true, chat_render_qwen35},
+    [CHAT_CHATML] = {"chatml", false, render_chatml},
 };
 
 const char *chat_family_name(enum chat_family f)
@@ -53,12 +53,7 @@ bool chat_family_parse(const char *name, enum chat_family *out)
 
 bool chat_family_has_xml_calls(enum chat_family f)
 {
-    return families[f].xml_calls;
-}
-
-bool chat_family_thinks(enum chat_family f)
-{
-    return families[f].thinks;
+    return families[f].has_xml_calls;
 }
 
 /* ---- Which family ---- */

@@ -34,8 +34,6 @@ const char *chat_family_name(enum chat_family f);
 bool chat_family_parse(const char *name, enum chat_family *out);
 /* Calls are written as XML (3.4, 3.5), not as JSON (3.3). */
 bool chat_family_has_xml_calls(enum chat_family f);
-/* The prompt opens, or can open, a thinking block. */
-bool chat_family_thinks(enum chat_family f);
 
 /* How a template's family is known (3.1). */
 enum chat_match {

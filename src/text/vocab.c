@@ -364,9 +364,7 @@ static bool read_ids(struct loader *l)
     if (!read_id(l, "tokenizer.ggml.bos_token_id", &t->bos) ||
         !read_id(l, "tokenizer.ggml.eos_token_id", &t->eos) ||
         !read_id(l, "tokenizer.ggml.eot_token_id", &t->eot) ||
-        !read_id(l, "tokenizer.ggml.padding_token_id", &t->padding) ||
-        !gguf_get_bool(l->g, "tokenizer.ggml.add_bos_token", false, &t->adds_bos, l->e) ||
-        !gguf_get_bool(l->g, "tokenizer.ggml.add_eos_token", false, &t->adds_eos, l->e))
+        !gguf_get_bool(l->g, "tokenizer.ggml.add_bos_token", false, &t->adds_bos, l->e))
         return false;
     t->ends = mem_alloc(t->count, "vocabulary", l->e);
     if (!t->ends)
@@ -430,11 +428,6 @@ size_t tokenizer_count(const struct tokenizer *t)
     return t->count;
 }
 
-enum split_kind tokenizer_split(const struct tokenizer *t)
-{
-    return t->split;
-}
-
 int32_t tokenizer_bos(const struct tokenizer *t)
 {
     return t->bos;
@@ -445,17 +438,7 @@ int32_t tokenizer_eos(const struct tokenizer *t)
     return t->eos;
 }
 
-int32_t tokenizer_padding(const struct tokenizer *t)
-{
-    return t->padding;
-}
-
 bool tokenizer_adds_bos(const struct tokenizer *t)
 {
     return t->adds_bos;
-}
-
-bool tokenizer_adds_eos(const struct tokenizer *t)
-{
-    return t->adds_eos;
 }

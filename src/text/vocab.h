@@ -43,8 +43,8 @@ struct tokenizer {
         *specials; /* ids of control and user-defined tokens, by text as bytes, each text once */
     size_t n_specials;
     bool begins_special[256];
-    int32_t bos, eos, eot, padding; /* -1: none */
-    bool adds_bos, adds_eos;
+    int32_t bos, eos, eot; /* -1: none */
+    bool adds_bos;
 };
 
 struct text_view vocab_text(const struct tokenizer *t, size_t id);
