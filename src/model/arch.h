@@ -39,8 +39,7 @@ struct state_builder {
 void *state_add(struct state_builder *b, int layer, const char *name, enum state_element element,
                 bool derived, int tokens_per_unit /* 0: one unit, not per token */, ...);
 
-struct arch {
-    const char *name;
+struct arch_functions {
     /* Reads hyper-parameters, asks m->weights for tensors, fills m->info and m->net. */
     bool (*open)(struct model *m, struct err *e);
     void (*close)(struct model *m);
@@ -61,6 +60,12 @@ struct arch {
     /* The draft layer over x [batch->rows][draft_width], in place; keys from `entry` on. */
     bool (*draft)(struct model *m, struct model_state *s, const struct batch *batch, float *x,
                   int entry, const struct expert_source *experts, struct err *e);
+};
+
+struct arch {
+    const char *name;
+    const struct arch_functions *does;
+    const void *kind; /* what architectures with the same functions differ in; NULL: nothing */
 };
 
 /* Rows of a held window that scratch with such a tile has room for. */

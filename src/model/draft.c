@@ -68,7 +68,7 @@ static bool run(struct model *m, struct model_state *s, float *x, const int32_t 
                           .logits_ctx = logits_ctx,
                           .dump = like->dump,
                           .cancel = like->cancel};
-    return m->arch->draft(m, s, &batch, x, entry, experts, &ignored);
+    return m->arch->does->draft(m, s, &batch, x, entry, experts, &ignored);
 }
 
 static void copy_row(struct backend *b, const float *from, int n, float *to)
@@ -80,7 +80,7 @@ void model_draft_follow(struct model *m, struct model_state *s, const struct bat
                         bool fills, const struct expert_source *experts)
 {
     int start = s->position - rows, width = m->draft_width;
-    float *x = m->arch->draft_input(m, rows);
+    float *x = m->arch->does->draft_input(m, rows);
     bool ok = fills;
     if (ok && start > 0 && s->draft_at == start - 1) {
         ok = run(m, s, s->draft_x, s->ids + start, 1, s->draft_entries, batch, experts, NULL, NULL);

@@ -65,7 +65,7 @@ static struct model *open_as(const struct gguf_file *g, bool wants_draft, struct
     m->info.arch = arch->name;
     m->wants_draft = wants_draft;
     weights_init(&m->weights, g);
-    if (!arch->open(m, e)) {
+    if (!arch->does->open(m, e)) {
         model_free(m);
         return NULL;
     }
@@ -96,7 +96,7 @@ void model_free(struct model *m)
     if (m->device)
         m->backend->release(m->backend, m->device, m->device_bytes);
     mem_unmap(m->host, m->host_bytes);
-    m->arch->close(m);
+    m->arch->does->close(m);
     weights_free(&m->weights);
     mem_free(m);
 }
@@ -108,12 +108,12 @@ const struct model_info *model_info(const struct model *m)
 
 void model_experts_of_layer(const struct model *m, int layer, struct model_experts *out)
 {
-    m->arch->experts(m, layer, out);
+    m->arch->does->experts(m, layer, out);
 }
 
 void model_row_table(const struct model *m, struct model_row_table *out)
 {
-    m->arch->row_table(m, out);
+    m->arch->does->row_table(m, out);
 }
 
 bool model_load(struct model *m, struct backend *b, model_progress *progress, void *ctx,
@@ -132,7 +132,7 @@ size_t model_scratch_bytes(const struct model *m, int band, int tile)
 {
     /* Counting writes only NULL pointers into the scratch of the network. */
     struct carve device = {0}, host = {0};
-    m->arch->scratch((struct model *)m, band, tile, &device, &host);
+    m->arch->does->scratch((struct model *)m, band, tile, &device, &host);
     size_t all;
     if (device.overflow || host.overflow || !mem_add(device.used, host.used, &all))
         return SIZE_MAX;
@@ -143,13 +143,13 @@ void model_backend_limits(const struct model *m, int band, int tile, int ctx,
                           struct backend_limits *out)
 {
     *out = (struct backend_limits){.rows = tile, .expert_rows = band, .embd = m->info.embd, .ctx = ctx};
-    m->arch->limits(m, out);
+    m->arch->does->limits(m, out);
 }
 
 bool model_scratch_alloc(struct model *m, int band, int tile, struct err *e)
 {
     struct carve device = {0}, host = {0};
-    m->arch->scratch(m, band, tile, &device, &host);
+    m->arch->does->scratch(m, band, tile, &device, &host);
     if (device.overflow || host.overflow)
         return err_set(e, ERR_MEMORY, "band %d, tile %d: the working memory overflows", band, tile);
     m->device_bytes = device.used;
@@ -160,7 +160,7 @@ bool model_scratch_alloc(struct model *m, int band, int tile, struct err *e)
         return false;
     device = (struct carve){.base = m->device};
     host = (struct carve){.base = m->host};
-    m->arch->scratch(m, band, tile, &device, &host);
+    m->arch->does->scratch(m, band, tile, &device, &host);
     m->band = band;
     m->tile = tile;
     return true;
@@ -186,7 +186,7 @@ bool model_forward(struct model *m, struct model_state *s, const struct batch *b
     memcpy(s->ids + s->position, batch->ids, (size_t)batch->rows * sizeof *s->ids);
     struct batch placed = *batch;
     placed.end = s->position + batch->rows;
-    if (!m->arch->forward(m, s, &placed, experts, rows, e))
+    if (!m->arch->does->forward(m, s, &placed, experts, rows, e))
         return false;
     if (!batch->is_held)
         s->position += batch->rows;
@@ -197,7 +197,7 @@ bool model_commit(struct model *m, struct model_state *s, int rows, struct err *
 {
     if (rows < 1 || rows > model_held_rows(m, m->tile))
         return err_set(e, ERR_USAGE, "%d rows of a held window", rows);
-    if (!m->arch->commit(m, s, rows, e) || !m->backend->finish(m->backend, e))
+    if (!m->arch->does->commit(m, s, rows, e) || !m->backend->finish(m->backend, e))
         return false;
     s->position += rows;
     return true;

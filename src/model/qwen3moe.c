@@ -7,24 +7,8 @@
  */
 #include "model/single_stream.h"
 
-static bool open_net(struct model *m, struct err *e)
-{
-    static const struct single_kind kind = {.arch = "qwen3moe", .ffn_norm = "ffn_norm"};
-    return single_open(m, &kind, e);
-}
-
-const struct arch arch_qwen3moe = {
-    .name = "qwen3moe",
-    .open = open_net,
-    .close = single_close,
-    .experts = single_experts,
-    .row_table = single_row_table,
-    .limits = single_limits,
-    .scratch = single_carve,
-    .list_state = single_list_state,
-    .restored = single_restored,
-    .forward = single_forward,
-    .commit = single_commit,
-    .draft_input = single_draft_input,
-    .draft = single_draft,
+static const struct single_kind kind = {
+    .ffn_norm = "ffn_norm",
 };
+
+const struct arch arch_qwen3moe = {.name = "qwen3moe", .does = &single_stream, .kind = &kind};

@@ -71,26 +71,11 @@ static bool bind_delta(struct weights *w, struct delta_net_weights *out,
            delta_net_bind_rest(w, out, p, layer, e);
 }
 
-static bool open_net(struct model *m, struct err *e)
-{
-    static const struct single_kind kind = {.arch = "qwen3next", .has_delta = true, .grouped = true,
-                                            .ffn_norm = "post_attention_norm",
-                                            .bind_delta = bind_delta};
-    return single_open(m, &kind, e);
-}
-
-const struct arch arch_qwen3next = {
-    .name = "qwen3next",
-    .open = open_net,
-    .close = single_close,
-    .experts = single_experts,
-    .row_table = single_row_table,
-    .limits = single_limits,
-    .scratch = single_carve,
-    .list_state = single_list_state,
-    .restored = single_restored,
-    .forward = single_forward,
-    .commit = single_commit,
-    .draft_input = single_draft_input,
-    .draft = single_draft,
+static const struct single_kind kind = {
+    .has_delta = true,
+    .grouped = true,
+    .ffn_norm = "post_attention_norm",
+    .bind_delta = bind_delta,
 };
+
+const struct arch arch_qwen3next = {.name = "qwen3next", .does = &single_stream, .kind = &kind};

@@ -629,8 +629,7 @@ static bool draft(struct model *m, struct model_state *s, const struct batch *ba
     return pass_draft(&p, &n->scratch.head);
 }
 
-const struct arch arch_qwen4exp = {
-    .name = "qwen4exp",
+static const struct arch_functions functions = {
     .open = open_net,
     .close = close_net,
     .experts = experts_of,
@@ -644,3 +643,5 @@ const struct arch arch_qwen4exp = {
     .draft_input = draft_input,
     .draft = draft,
 };
+
+const struct arch arch_qwen4exp = {.name = "qwen4exp", .does = &functions};

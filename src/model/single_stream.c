@@ -100,7 +100,7 @@ static bool read_layer_kinds(struct hparams *h, struct single_net *n, int n_all,
 static bool read_hparams(struct model *m, const struct single_kind *kind, struct single_net *n,
                          struct err *e)
 {
-    struct hparams h = {.file = m->file, .arch = kind->arch, .e = e};
+    struct hparams h = {.file = m->file, .arch = m->arch->name, .e = e};
     int n_all = hparam_int(&h, "block_count", 1, HPARAM_LAYERS_MOST);
     n->n_layer =
         n_all - (kind->has_delta ? hparam_int_or(&h, "nextn_predict_layers", 0, n_all - 1, 0) : 0);
@@ -138,8 +138,9 @@ static bool bind_draft(struct weights *w, struct single_net *n, struct err *e)
                           n->n_layer);
 }
 
-bool single_open(struct model *m, const struct single_kind *kind, struct err *e)
+static bool open_net(struct model *m, struct err *e)
 {
+    const struct single_kind *kind = m->arch->kind;
     struct single_net *n = m->net = mem_alloc(sizeof *n, "network", e);
     if (!n || !read_hparams(m, kind, n, e))
         return false;
@@ -165,7 +166,7 @@ bool single_open(struct model *m, const struct single_kind *kind, struct err *e)
     return true;
 }
 
-void single_close(struct model *m)
+static void close_net(struct model *m)
 {
     struct single_net *n = m->net;
     if (!n)
@@ -177,13 +178,13 @@ void single_close(struct model *m)
     mem_free(n);
 }
 
-void single_experts(const struct model *m, int layer, struct model_experts *out)
+static void experts_of(const struct model *m, int layer, struct model_experts *out)
 {
     const struct single_net *n = m->net;
     mixture_describe(&n->layer[layer].moe, out);
 }
 
-void single_row_table(const struct model *m, struct model_row_table *out)
+static void row_table(const struct model *m, struct model_row_table *out)
 {
     (void)m;
     *out = (struct model_row_table){0};
@@ -191,7 +192,7 @@ void single_row_table(const struct model *m, struct model_row_table *out)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-void single_limits(const struct model *m, struct backend_limits *out)
+static void limits(const struct model *m, struct backend_limits *out)
 {
     const struct single_net *n = m->net;
     int widths[] = {n->embd, m->info.has_draft ? 2 * n->embd : 0, n->delta.n_v * n->delta.d, n->attn.n_head * n->attn.d_head,
@@ -202,7 +203,7 @@ void single_limits(const struct model *m, struct backend_limits *out)
     out->delta = m->held ? n->delta.d : 0;
 }
 
-void single_carve(struct model *m, int band, int tile, struct carve *device, struct carve *host)
+static void carve_scratch(struct model *m, int band, int tile, struct carve *device, struct carve *host)
 {
     struct single_net *n = m->net;
     struct single_scratch s = {0};
@@ -228,7 +229,7 @@ void single_carve(struct model *m, int band, int tile, struct carve *device, str
 }
 
 /* 6.1 */
-void single_list_state(const struct model *m, struct state_builder *b)
+static void list_state(const struct model *m, struct state_builder *b)
 {
     const struct single_net *n = m->net;
     for (int i = 0; i < n->n_layer; i++) {
@@ -250,7 +251,7 @@ void single_list_state(const struct model *m, struct state_builder *b)
     }
 }
 
-bool single_restored(struct model *m, struct model_state *s, struct err *e)
+static bool restored(struct model *m, struct model_state *s, struct err *e)
 {
     (void)m;
     (void)s;
@@ -327,7 +328,7 @@ static void show(struct pass *p, int layer, const char *name, int first, int row
     dump_rows(p->batch, p->b, layer, name, residual_of(p, first), rows, n->embd, 0);
 }
 
-bool single_forward(struct model *m, struct model_state *s, const struct batch *batch,
+static bool forward(struct model *m, struct model_state *s, const struct batch *batch,
                     const struct expert_source *experts, const struct row_source *rows,
                     struct err *e)
 {
@@ -354,7 +355,7 @@ bool single_forward(struct model *m, struct model_state *s, const struct batch *
 }
 
 /* Keys are cut off by the position. */
-bool single_commit(struct model *m, struct model_state *s, int rows, struct err *e)
+static bool commit(struct model *m, struct model_state *s, int rows, struct err *e)
 {
     struct single_net *n = m->net;
     for (int i = 0; i < n->n_layer; i++)
@@ -367,7 +368,7 @@ bool single_commit(struct model *m, struct model_state *s, int rows, struct err 
 /* ---- 5 the draft layer ---------------------------------------------------------------------- */
 
 /* u = norm(x, output_norm) */
-float *single_draft_input(struct model *m, int rows)
+static float *draft_input(struct model *m, int rows)
 {
     struct single_net *n = m->net;
     float *x = n->scratch.x;
@@ -399,7 +400,7 @@ static void draft_head(struct pass *p, int first, int rows, float *logits)
                  &(struct product){n->draft.own_head.data ? &n->draft.own_head : shared, logits}, 1);
 }
 
-bool single_draft(struct model *m, struct model_state *s, const struct batch *batch, float *x,
+static bool draft(struct model *m, struct model_state *s, const struct batch *batch, float *x,
                   int entry, const struct expert_source *experts, struct err *e)
 {
     struct single_net *n = m->net;
@@ -421,3 +422,18 @@ bool single_draft(struct model *m, struct model_state *s, const struct batch *ba
                      .e = e};
     return pass_draft(&p, &n->scratch.head);
 }
+
+const struct arch_functions single_stream = {
+    .open = open_net,
+    .close = close_net,
+    .experts = experts_of,
+    .row_table = row_table,
+    .limits = limits,
+    .scratch = carve_scratch,
+    .list_state = list_state,
+    .restored = restored,
+    .forward = forward,
+    .commit = commit,
+    .draft_input = draft_input,
+    .draft = draft,
+};

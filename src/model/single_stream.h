@@ -49,7 +49,6 @@ struct single_net {
 
 /* Where architectures differ. */
 struct single_kind {
-    const char *arch;
     bool has_delta;       /* delta net layers, a gate in attention, a shared expert */
     bool grouped;         /* value head h uses key head h / (n_v / n_k) */
     const char *ffn_norm; /* name of the norm before the experts */
@@ -58,22 +57,7 @@ struct single_kind {
                        const struct delta_net_params *p, int layer, struct err *e);
 };
 
-bool single_open(struct model *m, const struct single_kind *kind, struct err *e);
-
-/* The functions of struct arch. */
-void single_close(struct model *m);
-void single_experts(const struct model *m, int layer, struct model_experts *out);
-void single_row_table(const struct model *m, struct model_row_table *out);
-void single_limits(const struct model *m, struct backend_limits *out);
-void single_carve(struct model *m, int band, int tile, struct carve *device, struct carve *host);
-void single_list_state(const struct model *m, struct state_builder *b);
-bool single_restored(struct model *m, struct model_state *s, struct err *e);
-bool single_forward(struct model *m, struct model_state *s, const struct batch *batch,
-                    const struct expert_source *experts, const struct row_source *rows,
-                    struct err *e);
-bool single_commit(struct model *m, struct model_state *s, int rows, struct err *e);
-float *single_draft_input(struct model *m, int rows);
-bool single_draft(struct model *m, struct model_state *s, const struct batch *batch, float *x,
-                  int entry, const struct expert_source *experts, struct err *e);
+/* What architectures of this kind do; struct arch.kind is a single_kind. */
+extern const struct arch_functions single_stream;
 
 #endif

@@ -44,7 +44,7 @@ void *state_add(struct state_builder *b, int layer, const char *name, enum state
 static struct state_builder count_items(const struct model *m, int ctx, enum kv_type kv)
 {
     struct state_builder b = {.ctx = ctx, .kv = kv};
-    m->arch->list_state(m, &b);
+    m->arch->does->list_state(m, &b);
     return b;
 }
 
@@ -88,7 +88,7 @@ struct model_state *model_state_create(struct model *m, int ctx, enum kv_type kv
         return NULL;
     }
     struct state_builder make = {.carve.base = s->block, .state = s, .ctx = ctx, .kv = kv};
-    m->arch->list_state(m, &make);
+    m->arch->does->list_state(m, &make);
     return s;
 }
 
@@ -180,5 +180,5 @@ bool model_state_write_item(struct model_state *s, int item, const void *host, s
 
 bool model_state_restored(struct model_state *s, struct err *e)
 {
-    return s->model->arch->restored(s->model, s, e) && s->backend->finish(s->backend, e);
+    return s->model->arch->does->restored(s->model, s, e) && s->backend->finish(s->backend, e);
 }
