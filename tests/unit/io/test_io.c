@@ -297,6 +297,8 @@ static void urgent_reads_pass_guesses_and_a_guess_leaves_depth_to_them(void **st
     assert_true(io_cancel(q, 1));
     assert_false(io_cancel(q, 1)); /* it is gone */
     assert_false(io_cancel(q, 0)); /* it has started */
+    let_go(&g, 1); /* one place is free: the urgent read takes it, the guess waits for the next */
+    wait_started(&g, 4);
     let_go(&g, 100);
     struct io_completion c[8];
     int n = 0;
