@@ -58,37 +58,40 @@ const struct command_line command_lines[COMMANDS] = {
     [COMMAND_BENCH] = {
         COMMAND_BENCH, "bench", "-m MODEL [-p N] [-n N] [-d N] [-r N] [--ids FILE]\n--arms FILE.json",
         "how fast a model runs here, or one configuration after another",
-        "Times a prompt and the tokens after it, -r times, each from an empty state, and prints\n"
-        "medians. With --arms it runs several configurations in turn (A B B A), each run a program\n"
-        "of its own, so that a machine that slows down does not favour one of them.", 0},
+        "Times a prompt and the tokens after it, -r times, each from an empty state, and\n"
+        "prints medians. With --arms it runs several configurations in turn (A B B A),\n"
+        "each run a program of its own, so that a machine that slows down favours none.", 0},
     [COMMAND_SYNTH] = {
         COMMAND_SYNTH, "synth", "OUT.gguf [--arch NAME] [--layers N] [--mix NAME] [options]",
         "a model file of true shape with drawn weights, to measure with",
-        "Writes a model of a public release's shapes and number formats whose weights are drawn, so\n"
-        "that speed and memory can be measured without it, and OUT.gguf.ids, a text for it. Routing\n"
-        "is made to look like that of a real model; what it says means nothing.", 1},
+        "Writes a model of a public release's shapes and number formats whose weights are\n"
+        "drawn, so that speed and memory can be measured without it, and OUT.gguf.ids, a\n"
+        "text for it. Routing is made to look like that of a real model; what it says\n"
+        "means nothing.", 1},
     [COMMAND_PROBE] = {
         COMMAND_PROBE, "probe", "FILE|DIR [options]",
         "what a drive gives, in reads of the size of an expert",
-        "Measures random reads past the page cache: records at depth 1 to 32, one record in pieces,\n"
-        "small reads. In a folder it makes a file of 256 MiB for that and removes it. What it finds\n"
-        "is kept for forecasts.", 1},
+        "Measures random reads past the page cache: records at depth 1 to 32, one record\n"
+        "in pieces, small reads. In a folder it makes a file of 256 MiB for that and\n"
+        "removes it. What it finds is kept for forecasts.", 1},
     [COMMAND_REPLAY] = {
         COMMAND_REPLAY, "replay", "TRACE [--csv | --json] [--svg FILE] [options]",
         "what other arenas and policies would have given for a run",
-        "Runs a trace (run --trace FILE) again without the model: first as the run was, which must\n"
-        "give its hits and misses exactly, then with other policies, arenas and guesses, and with\n"
-        "the bound that no policy can pass. Times come from what `strata probe` measured.", 1},
+        "Runs a trace (run --trace FILE) again without the model: first as the run was,\n"
+        "which must give its hits and misses exactly, then with other policies, arenas\n"
+        "and guesses, and with the bound that no policy can pass. Times come from what\n"
+        "`strata probe` measured.", 1},
     [COMMAND_PACK] = {
         COMMAND_PACK, "pack", "MODEL [-o FILE] [--checksums] [--verify]",
         "write the experts once more, so that one read brings each",
-        "Writes every expert in one piece beside the model (STEM.strata-pack), which runs use from\n"
-        "then on: one read for each in place of three. An interrupted pack is gone on with.", 1},
+        "Writes every expert in one piece beside the model (STEM.strata-pack), which runs\n"
+        "use from then on: one read for each in place of three. An interrupted pack is\n"
+        "gone on with.", 1},
     [COMMAND_KLD] = {
         COMMAND_KLD, "kld", "-m MODEL -f TEXT --against 'FLAGS' | --ref FILE.npy | --repeat",
         "how far one configuration's words are from another's",
-        "Feeds a text to both and compares what they would say next: Kullback-Leibler divergence\n"
-        "from the reference, agreement of the best token, perplexity.", 0},
+        "Feeds a text to both and compares what they would say next: Kullback-Leibler\n"
+        "divergence from the reference, agreement of the best token, perplexity.", 0},
     [COMMAND_HELP] = {
         COMMAND_HELP, "help", "[COMMAND] [--man | --completion SHELL]",
         "this page, or that of a command",
@@ -178,7 +181,7 @@ const struct option_line option_lines[OPTIONS] = {
     {OPTION_VOCAB, TASK, OPTION_WHOLE, 0, "vocab", "N", SYNTH,
      .help = "tokens (the release's, times its share of layers)", .least = 1, .most = INT_MAX},
     {OPTION_NGRAM_BASE, TASK, OPTION_WHOLE, 0, "ngram-base", "N", SYNTH,
-     .help = "least size of an n-gram table (20011; full: 20000000)", .least = 1, .most = 0x1p32},
+     .help = "least rows of an n-gram table (20011)", .least = 1, .most = 0x1p32},
     {OPTION_IDS_LEN, TASK, OPTION_WHOLE, 0, "ids-len", "N", SYNTH,
      .help = "tokens of the text (16384)", .least = 0, .most = 0x1p28},
     {OPTION_SYNTH_SEED, TASK, OPTION_WHOLE, 0, "seed", "N", SYNTH,
@@ -192,7 +195,7 @@ const struct option_line option_lines[OPTIONS] = {
     {OPTION_SHARES, TASK, OPTION_TEXT, 0, "shares", "N,N..", REPLAY,
      .help = "arenas, in percent of all experts"},
     {OPTION_AHEADS, TASK, OPTION_TEXT, 0, "read-ahead", "K,K..", REPLAY,
-     .help = "ranks of guesses that are read; off, auto (off,auto)"},
+     .help = "ranks of guesses that are read (off,auto)"},
     {OPTION_MOCES, TASK, OPTION_TEXT, 0, "moce", "X,X..", REPLAY,
      .help = "strengths of cache-aware routing, estimated (0)"},
     {OPTION_DRIVE, TASK, OPTION_TEXT, 0, "drive", "FILE", REPLAY | PLAN,
@@ -207,7 +210,7 @@ const struct option_line option_lines[OPTIONS] = {
     {OPTION_CHECKSUMS, TASK, OPTION_FLAG, 0, "checksums", NULL, PACK,
      .help = "of every expert, checked when it is read"},
     {OPTION_VERIFY, TASK, OPTION_FLAG, 0, "verify", NULL, PACK,
-     .help = "compare one that is there with the model, write nothing"},
+     .help = "compare one that is there with the model"},
     {OPTION_EXPLAIN, TASK, OPTION_FLAG, 0, "explain", NULL, RUN | LOGITS,
      .help = "say what the slowest tokens waited for, and why", .is_rare = true},
     {OPTION_FORECAST, TASK, OPTION_FLAG, 0, "forecast", NULL, PLAN,

@@ -34,11 +34,13 @@ class Pages(Case):
             self.assertEqual(done.stdout.decode().strip(), wanted, done.stderr)
 
     def test_every_page_says_how_the_command_is_used(self):
-        for command in ("run", "chat", "inspect", "plan", "tokenize", "logits", "render"):
+        for command in ("run", "chat", "inspect", "plan", "tokenize", "logits", "render", "bench", "synth", "probe", "replay",
+                        "pack", "kld"):
             page = self.succeeds(command, "--help").out
             self.assertTrue(page.startswith(b"usage: strata " + command.encode()))
             self.assertEqual(self.succeeds("help", command).out, page)
             self.assertLessEqual(len(page.splitlines()), 40)
+            self.assertLessEqual(max(len(line) for line in page.splitlines()), 80)
 
 
 class Words(Case):
