@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 #define SPIN_US 60
 
@@ -127,7 +128,7 @@ struct pool *pool_create(int threads, struct err *e)
     p->threads = 1;
     for (int i = 1; i < threads; i++) {
         p->workers[i] = (struct worker){.pool = p, .index = i};
-        int rc = pthread_create(&p->workers[i].thread, NULL, worker_main, &p->workers[i]);
+        int rc = thread_start(&p->workers[i].thread, NULL, worker_main, &p->workers[i]);
         if (rc) {
             err_set(e, ERR_IO, "threads: cannot start thread %d of %d: %s", i + 1, threads,
                     strerror(rc));

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/thread.h"
 #include "io/engine.h"
 
 #define STACK_BYTES ((size_t)128 << 10)
@@ -114,7 +115,7 @@ bool io_threads_start(struct io *io, void (*hold)(struct io *io, const struct io
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK_BYTES);
     int error = 0;
-    while (t->count < n && !(error = pthread_create(&t->thread[t->count], &attr, thread_main, io)))
+    while (t->count < n && !(error = thread_start(&t->thread[t->count], &attr, thread_main, io)))
         t->count++;
     pthread_attr_destroy(&attr);
     pthread_sigmask(SIG_SETMASK, &old, NULL);

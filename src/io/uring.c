@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "io/engine.h"
 
 static bool read_with_threads(struct io *io, const char *why, struct err *e)
@@ -224,7 +225,7 @@ static int start_reaper(struct io *io)
     pthread_attr_t attr;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK_BYTES);
-    int error = pthread_create(&io->ring->reaper, &attr, reap, io);
+    int error = thread_start(&io->ring->reaper, &attr, reap, io);
     pthread_attr_destroy(&attr);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return error;
