@@ -54,6 +54,8 @@ bool take_error(struct strata_error *e, const struct err *low);
 extern atomic_bool interrupted;
 /* A second Ctrl-C ends the program at once, unless it is `patient`. */
 void interrupt_listen(bool patient);
+/* Waits until a read of fd would not block; false when a Ctrl-C came, before or meanwhile. */
+bool interrupt_wait_for_input(int fd);
 
 /* ---- The model (open.c) --------------------------------------------------------------------- */
 

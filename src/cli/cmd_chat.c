@@ -389,7 +389,6 @@ static void converse(struct chat *c)
     while (!c->leaves) {
         struct strata_error e = {0};
         const char *text;
-        atomic_store(&interrupted, false);
         enum terminal_read r = terminal_read(c->terminal, &text, &e);
         /* A Ctrl-C that comes when the line is already done is for the answer: it stays set. */
         if (r == TERMINAL_FAILED) {
@@ -406,8 +405,11 @@ static void converse(struct chat *c)
             message_note("Ctrl-C once more, or Ctrl-D, leaves");
         }
         was_interrupted = r == TERMINAL_INTERRUPTED || r == TERMINAL_CLEARED;
-        if (r == TERMINAL_MESSAGE && !take(c, text, &e))
-            tell_error(c, &e);
+        if (r == TERMINAL_MESSAGE) {
+            if (!take(c, text, &e))
+                tell_error(c, &e);
+            atomic_store(&interrupted, false); /* it was for the answer */
+        }
     }
 }
 

@@ -25,12 +25,14 @@ static char *read_whole(int fd, const char *name, size_t *bytes, struct strata_e
     size_t room = 1 << 16, n = 0;
     char *text = mem_grow(NULL, room, name, &low);
     while (text) {
-        ssize_t got = read(fd, text + n, room - 1 - n);
-        if (got < 0 && errno == EINTR && !atomic_load(&interrupted))
-            continue;
-        if (got < 0 && errno == EINTR)
+        if (!interrupt_wait_for_input(fd)) {
             err_set(&low, ERR_INTERRUPTED, "interrupted");
-        else if (got < 0)
+            break;
+        }
+        ssize_t got = read(fd, text + n, room - 1 - n);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
             err_set(&low, ERR_IO, "%s: %s", name, strerror(errno));
         if (got <= 0)
             break;

@@ -72,12 +72,13 @@ static enum terminal_read read_plain(struct terminal *t, struct strata_error *e)
     bool any = false;
     for (;;) {
         if (t->at == t->filled && !t->ended) {
-            ssize_t n = read(STDIN_FILENO, t->buffer, sizeof t->buffer);
-            if (n < 0 && errno == EINTR) {
-                if (!atomic_load(&interrupted))
-                    continue;
+            if (!interrupt_wait_for_input(STDIN_FILENO)) {
+                atomic_store(&interrupted, false);
                 return t->message.bytes > before ? TERMINAL_CLEARED : TERMINAL_INTERRUPTED;
             }
+            ssize_t n = read(STDIN_FILENO, t->buffer, sizeof t->buffer);
+            if (n < 0 && errno == EINTR)
+                continue;
             if (n < 0) {
                 fail(e, STRATA_IO, "stdin: %s", strerror(errno));
                 return TERMINAL_FAILED;
@@ -122,19 +123,13 @@ static bool read_byte(struct terminal *t, unsigned char *out)
         t->returned = -1;
         return true;
     }
-    for (;;) {
-        ssize_t n = read(STDIN_FILENO, out, 1);
-        if (n == 1)
-            return true;
-        if (n == 0 || errno != EINTR)
-            return false;
-        if (atomic_load(&interrupted)) {
-            const LineInfoW *line = el_wline(t->editor);
-            t->cancelled = true;
-            t->was_empty = line->lastchar == line->buffer;
-            return false;
-        }
-    }
+    if (interrupt_wait_for_input(STDIN_FILENO))
+        return read(STDIN_FILENO, out, 1) == 1;
+    atomic_store(&interrupted, false); /* seen: the next one is another */
+    const LineInfoW *line = el_wline(t->editor);
+    t->cancelled = true;
+    t->was_empty = line->lastchar == line->buffer;
+    return false;
 }
 
 static bool comes_soon(const struct terminal *t)
