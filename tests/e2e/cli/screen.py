@@ -65,8 +65,12 @@ class Screen:
         """Waits for the end of the program; returns its status."""
         if self.status is None:
             until = time.monotonic() + program.PATIENCE_S
-            while self.read(1) and time.monotonic() < until:
-                pass
+            while self.read(1):
+                if time.monotonic() > until:
+                    os.kill(self.pid, signal.SIGKILL)
+                    os.waitpid(self.pid, 0)
+                    self.status = -signal.SIGKILL
+                    raise AssertionError("the program did not end: %r" % self.text[self.seen:])
             self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
             os.close(self.fd)
         return self.status
