@@ -90,10 +90,14 @@ class Interrupts(Case):
         self.assertNotEqual(first + out, b"")
 
     def test_ctrl_c_with_json_leaves_one_whole_object(self):
-        process = start("run", "-m", DEMO, "-p", PROMPT, "--temp", "0", "--json", "--arena", "min", "--io", "sim:rate=8M")
+        trace = self.path("begun.trc")
+        process = start("run", "-m", DEMO, "-p", PROMPT, "--temp", "0", "--json", "--arena", "min", "--io", "sim:rate=8M",
+                        "--trace", trace)
         self.addCleanup(process.kill)
-        time.sleep(2)  # by then it listens; the drive is so slow that the answer takes minutes
-        interrupt(process)
+        until = time.monotonic() + PATIENCE_S
+        while not os.path.exists(trace) and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.01)
+        interrupt(process)  # it has begun, and the drive is so slow that the answer takes minutes
         out, err = process.communicate(timeout=PATIENCE_S)
         self.assertEqual(process.returncode, 130, err)
         self.assertEqual(json.loads(out)["finish_reason"], "interrupted")

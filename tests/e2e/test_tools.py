@@ -125,7 +125,7 @@ class Explain(Case):
     def test_every_wait_has_a_reason(self):
         stats = self.path("stats.json")
         plain = ("run", "-m", DEMO, "-p", "The old house", "-n", "12", "--temp", "0", "--popularity", "off", "--arena", "20%",
-                 "--io", "sim:rate=200M,delay=0-2ms,seed=1", "--json")
+                 "--io", "sim:rate=200M,delay=2-4ms,seed=1", "--json")
         done = self.succeeds(*plain, "--explain", "--stats", stats)
         lines = done.err.decode().splitlines()
         all_us = int(re.search(r"waited (\d+) us in all", lines[0]).group(1))
