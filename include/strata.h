@@ -110,6 +110,7 @@ struct strata_options {
     const char *popularity;  /* profile of what is used, read at load and written at the end: its path;
                                 "auto": beside the model; NULL or "off": none */
     bool explain;            /* memory for strata_explain_begin is planned */
+    bool profile;            /* time of every kind of kernel is noted, for strata_profile_get */
     const char *chat_family; /* renderer, overrides the file's template; NULL: by the file */
 
     /* Notes that are no errors. The sink is one for the process: that of the last model opened. */
@@ -352,6 +353,33 @@ struct strata_stats {
 };
 void strata_stats_get(const struct strata_model *m, struct strata_stats *out);
 void strata_stats_reset(struct strata_model *m);
+
+/* Where the time of passes went, of a model that was opened with `profile`. The times of all rows
+ * and of `idle` add up to that of the passes: a row's is the time of all threads together divided by
+ * their number. */
+enum { STRATA_PROFILE_ROWS = 160 };
+struct strata_profile_row {
+    char kind[32];    /* "attention"; of matrices their name without the layer, "attn_qkv" */
+    const char *type; /* of a matrix's numbers; NULL: no matrix */
+    double ms;        /* a token */
+    double bytes;     /* weights, keys, values and states read and written, a token; 0: not counted */
+    double gb_s;      /* the same in its own time, 10^9 bytes a second */
+};
+struct strata_profile {
+    uint64_t tokens, passes;
+    int threads, layers;
+    double ms;           /* of passes, a token */
+    double barriers;     /* steps that all threads begin and end together, a pass */
+    double idle_ms;      /* a token: threads without work while another has some */
+    int n_rows;          /* with time, the largest first */
+    struct strata_profile_row row[STRATA_PROFILE_ROWS];
+};
+/* Of prompts or of answers, since loading or strata_stats_reset. False: there is nothing. */
+bool strata_profile_get(const struct strata_model *m, bool of_prompts, struct strata_profile *out);
+/* What so many threads read from memory, 10^9 bytes a second; takes 64 MiB a thread for it, for a
+ * moment. 0: there is no memory. */
+double strata_memory_speed(int threads);
+
 /* Writes down from now on which experts are selected (docs/formats.md, "Trace"), for
  * `strata replay`. The model is loaded. */
 bool strata_trace_begin(struct strata_model *m, const char *path, struct strata_error *e);

@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/laps.h"
 #include "base/tensor_type.h"
 
 /* A weight in the backend's memory: n_out rows of n_in values. Vectors have n_out = 1. */
@@ -28,6 +29,7 @@ struct tensor {
     uint32_t type; /* enum tensor_type */
     int n_in, n_out;
     float scale; /* the product is multiplied by it unless it is 1 (NVFP4 companions) */
+    const char *kind; /* for profiles: its name without the layer, one pointer for all; may be NULL */
 };
 
 /* One product of `linear`: y[t][r] = w[r] . x[t]. */
@@ -101,6 +103,7 @@ struct backend_limits {
 struct backend {
     const char *name;
     int layer;              /* set by the model, for messages; -1: none */
+    struct laps *laps;      /* where operations note their times; NULL: nobody asked */
     bool exact_activations; /* float32 activations with every weight type */
     bool host_visible;      /* addresses may be read and written by the host between finish and the
                                next operation */
@@ -247,5 +250,20 @@ struct backend {
     void (*ple_spread)(struct backend *b, const float *a, const float *v, int rows, int hc, int n,
                        float *u);
 };
+
+/* What the calling thread does from now on, for a profile. */
+static inline void backend_lap(const struct backend *b, int row)
+{
+    if (b->laps)
+        laps_switch(b->laps, 0, row);
+}
+
+/* The same for an operation on data of so many bytes. */
+static inline void backend_lap_bytes(const struct backend *b, int row, uint64_t bytes)
+{
+    backend_lap(b, row);
+    if (b->laps)
+        laps_add_bytes(b->laps, row, bytes);
+}
 
 #endif

@@ -24,6 +24,8 @@ struct job {
     pool_fn *fn;
     void *ctx;
     uint32_t n_chunks;
+    struct laps *laps;
+    int row; /* that the caller works for */
 };
 
 struct worker {
@@ -34,6 +36,7 @@ struct worker {
 
 struct pool {
     int threads;
+    struct laps *laps;          /* NULL: nobody asked */
     struct worker *workers;     /* [threads], entry 0 is the caller */
     _Atomic uint64_t next;      /* epoch << 32 | next chunk to take */
     _Atomic uint32_t left;      /* chunks of this epoch not yet done */
@@ -102,7 +105,11 @@ static void *worker_main(void *arg)
         seen = atomic_load(&p->epoch);
         if (atomic_load(&p->open)) {
             struct job job = p->job;
+            if (job.laps)
+                laps_switch(job.laps, w->index, job.row);
             work(p, seen, &job, w->index);
+            if (job.laps)
+                laps_switch(job.laps, w->index, LAP_OFF);
         }
         atomic_fetch_sub(&p->busy, 1);
     }
@@ -156,6 +163,11 @@ void pool_free(struct pool *p)
     mem_free(p);
 }
 
+void pool_set_laps(struct pool *p, struct laps *l)
+{
+    p->laps = l;
+}
+
 int pool_threads(const struct pool *p)
 {
     return p->threads;
@@ -171,7 +183,10 @@ void pool_run(struct pool *p, pool_fn *fn, void *ctx, int n_chunks)
         return;
     }
     uint32_t epoch = atomic_load(&p->epoch) + 1;
-    p->job = (struct job){fn, ctx, (uint32_t)n_chunks};
+    struct job job = {fn, ctx, (uint32_t)n_chunks, p->laps, p->laps ? laps_row(p->laps) : 0};
+    p->job = job;
+    if (p->laps)
+        laps_count_step(p->laps);
     atomic_store_explicit(&p->left, (uint32_t)n_chunks, memory_order_relaxed);
     atomic_store_explicit(&p->next, (uint64_t)epoch << 32, memory_order_release);
     atomic_store(&p->open, true);
@@ -181,8 +196,9 @@ void pool_run(struct pool *p, pool_fn *fn, void *ctx, int n_chunks)
         pthread_cond_broadcast(&p->wake);
         pthread_mutex_unlock(&p->lock);
     }
-    struct job job = {fn, ctx, (uint32_t)n_chunks};
     work(p, epoch, &job, 0);
+    if (p->laps)
+        laps_switch(p->laps, 0, LAP_BARRIER);
     for (int i = 1; atomic_load_explicit(&p->left, memory_order_acquire); i++) {
         relax();
         if (i % 256 == 0)
@@ -194,4 +210,6 @@ void pool_run(struct pool *p, pool_fn *fn, void *ctx, int n_chunks)
         if (i % 256 == 0)
             sched_yield();
     }
+    if (p->laps)
+        laps_switch(p->laps, 0, job.row);
 }

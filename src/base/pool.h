@@ -4,6 +4,7 @@
 #define STRATA_BASE_POOL_H
 
 #include "base/err.h"
+#include "base/laps.h"
 
 struct pool;
 
@@ -15,6 +16,9 @@ typedef void pool_fn(void *ctx, int chunk, int worker);
 struct pool *pool_create(int threads, struct err *e);
 void pool_free(struct pool *p);
 int pool_threads(const struct pool *p);
+
+/* From now on the times of steps are noted (laps.h); NULL: not. Between runs. */
+void pool_set_laps(struct pool *p, struct laps *l);
 
 /* Runs fn for chunks 0..n_chunks-1 and returns when all are done (everything written is visible to
  * the caller). The caller takes part. Only one thread may call it at a time. */

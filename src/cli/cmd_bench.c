@@ -11,10 +11,10 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/pool.h"
 #include "cli/cli.h"
 #include "cli/input.h"
 #include "cli/output.h"
+#include "cli/profile.h"
 #include "gguf/gguf.h"
 
 /* ids[0 .. forced - 1] come from the file; decoding beyond them takes the best token. */
@@ -30,6 +30,7 @@ struct bench {
     struct json_out list;     /* of the repetitions */
     uint64_t bytes_per_token;
     double memory_gb_s;
+    struct profile profile; /* of the last repetition */
 };
 
 static int compare(const void *a, const void *b)
@@ -130,50 +131,6 @@ static bool count_bytes(struct bench *b, struct strata_error *e)
             b->info.expert_bytes / (uint64_t)b->info.experts * (uint64_t)b->info.experts_used;
     gguf_close(f);
     return true;
-}
-
-#define READ_BYTES ((size_t)64 << 20) /* a thread: past the caches, soon done */
-
-struct reading {
-    const uint64_t *memory; /* [threads][READ_BYTES / 8] */
-    uint64_t sum[1024];
-};
-
-static void read_part(void *ctx, int chunk, int worker)
-{
-    struct reading *r = ctx;
-    const uint64_t *from = r->memory + (size_t)chunk * (READ_BYTES / 8);
-    uint64_t sum[8] = {0};
-    for (size_t i = 0; i < READ_BYTES / 8; i += 8)
-        for (int j = 0; j < 8; j++)
-            sum[j] += from[i + (size_t)j];
-    r->sum[chunk] = sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
-}
-
-/* The best of some passes over memory with as many threads as the model gets; 0: there is no
- * memory for it. The model is freed before, so that its plan has the room. */
-static double measure_memory(int threads)
-{
-    struct err ignored;
-    err_clear(&ignored);
-    size_t bytes = READ_BYTES * (size_t)threads;
-    struct reading r = {0};
-    struct pool *p = pool_create(threads, &ignored);
-    uint64_t *memory = p ? mem_map(bytes, "a measurement", &ignored) : NULL;
-    int64_t best = INT64_MAX;
-    if (memory) {
-        memset(memory, 1, bytes);
-        r.memory = memory;
-        for (int i = 0; i < 5; i++) {
-            int64_t began = clock_us();
-            pool_run(p, read_part, &r, threads);
-            int64_t us = clock_us() - began;
-            best = us < best ? us : best;
-        }
-    }
-    mem_unmap(memory, bytes);
-    pool_free(p);
-    return memory && best > 0 ? (double)bytes * 1e-3 / (double)best : 0;
 }
 
 /* ---- One repetition ------------------------------------------------------------------------- */
@@ -302,7 +259,9 @@ static bool print_json(struct bench *b, const struct strata_stats *s,
     put_number(&out, "memory_share", b->memory_gb_s > 0 ? gb_s / b->memory_gb_s : 0);
     json_puts(&out, ", \"reps\": [");
     json_put(&out, b->list.text ? b->list.text : "", b->list.bytes);
-    json_puts(&out, "]}\n");
+    json_puts(&out, "]");
+    profile_keys(&b->profile, b->memory_gb_s, &out);
+    json_puts(&out, "}\n");
     out.failed |= b->list.failed;
     return output_json(&out, e);
 }
@@ -326,6 +285,7 @@ static bool print_text(struct bench *b, const struct strata_stats *s, struct str
               (double)b->bytes_per_token * 1e-6, gb_s, b->memory_gb_s);
     json_putf(&out, "loading %.2f s, peak memory %.0f MiB\n", s->load_s,
               (double)s->peak_rss / (1 << 20));
+    profile_table(&b->profile, b->memory_gb_s, &out);
     return output_json(&out, e);
 }
 
@@ -344,8 +304,9 @@ static bool print_result(struct bench *b, struct strata_error *e)
     strata_stats_get(b->model, &s);
     if (!strata_plan_get(b->model, &plan, e))
         return false;
-    release_model(b);
-    b->memory_gb_s = measure_memory(plan.threads);
+    profile_take(b->model, b->o, &b->profile);
+    release_model(b); /* so that its plan has the room */
+    b->memory_gb_s = strata_memory_speed(plan.threads);
     return option_given(b->o, OPTION_JSON) ? print_json(b, &s, &plan, e) : print_text(b, &s, e);
 }
 

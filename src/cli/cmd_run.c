@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/input.h"
 #include "cli/output.h"
+#include "cli/profile.h"
 #include "cli/report.h"
 
 struct run {
@@ -18,6 +19,9 @@ struct run {
     int32_t *ids; /* the prompt, mem_free */
     size_t n;
     struct answer answer;
+    struct strata_stats stats; /* at the end */
+    struct profile profile;
+    double memory_gb_s;
 };
 
 /* ---- The prompt ----------------------------------------------------------------------------- */
@@ -179,8 +183,6 @@ static bool print_json(struct run *r, struct strata_error *e)
 {
     struct json_out out = {0};
     struct answer *a = &r->answer;
-    struct strata_stats stats;
-    strata_stats_get(r->model, &stats);
     json_puts(&out, "{\"text\": ");
     json_put_string(&out, a->text.text ? a->text.text : "", a->text.bytes);
     json_puts(&out, ", \"ids\": [");
@@ -190,27 +192,66 @@ static bool print_json(struct run *r, struct strata_error *e)
         &out,
         "], \"prompt_tokens\": %zu, \"tokens\": %zu, \"finish_reason\": \"%s\", \"seed\": %llu, ",
         r->n, a->n, answer_finish_name(a->finish), (unsigned long long)r->sampling.seed);
-    report_keys(&stats, &out);
+    report_keys(&r->stats, &out);
+    profile_keys(&r->profile, r->memory_gb_s, &out);
     json_puts(&out, "}\n");
     return output_json(&out, e);
 }
 
 /* The line about the run on stderr; the answer's line is ended first where a person looks at it. */
-static bool print_end(struct run *r, struct strata_error *e)
+static bool print_line(struct run *r, struct strata_error *e)
 {
-    if (option_given(r->o, OPTION_JSON))
-        return print_json(r, e);
     if (r->answer.text.bytes && output_is_terminal() && !output_write("\n", 1, e))
         return false;
-    struct strata_stats stats;
-    strata_stats_get(r->model, &stats);
     struct json_out line = {0};
     bool is_drawn = !option_given(r->o, OPTION_SEED) && r->sampling.temp > 0 && r->answer.n > 0;
-    report_line(&stats, r->answer.n, is_drawn ? &r->sampling.seed : NULL, &line);
+    report_line(&r->stats, r->answer.n, is_drawn ? &r->sampling.seed : NULL, &line);
     if (!line.failed)
         message_note("%s%s", r->answer.finish == ANSWER_INTERRUPTED ? "interrupted; " : "",
                      line.text);
     json_out_free(&line);
+    return true;
+}
+
+static void release(struct run *r)
+{
+    strata_session_free(r->session);
+    strata_model_free(r->model);
+    r->session = NULL;
+    r->model = NULL;
+}
+
+/* What memory gives is measured when the model has left it. */
+static bool measure(struct run *r, struct strata_error *e)
+{
+    struct strata_plan plan;
+    if (!strata_plan_get(r->model, &plan, e))
+        return false;
+    profile_take(r->model, r->o, &r->profile);
+    release(r);
+    r->memory_gb_s = strata_memory_speed(plan.threads);
+    return true;
+}
+
+static void print_profile(const struct run *r)
+{
+    struct json_out table = {0};
+    profile_table(&r->profile, r->memory_gb_s, &table);
+    if (table.bytes && !table.failed)
+        message_note("%.*s", (int)table.bytes - 1, table.text);
+    json_out_free(&table);
+}
+
+static bool print_end(struct run *r, struct strata_error *e)
+{
+    bool is_json = option_given(r->o, OPTION_JSON);
+    if ((!is_json && !print_line(r, e)) ||
+        (option_given(r->o, OPTION_EXPLAIN) && !report_waits(r->model, e)) ||
+        (option_given(r->o, OPTION_PROFILE) && !measure(r, e)))
+        return false;
+    if (is_json)
+        return print_json(r, e);
+    print_profile(r);
     return true;
 }
 
@@ -219,9 +260,8 @@ static bool write_files(struct run *r, struct strata_error *e)
     const char *state = option_text(r->o, OPTION_SAVE), *figures = option_text(r->o, OPTION_STATS);
     if ((state && !strata_save(r->session, state, e)) || !strata_trace_end(r->model, e))
         return false;
-    struct strata_stats stats;
-    strata_stats_get(r->model, &stats);
-    return !figures || report_file(figures, &stats, e);
+    strata_stats_get(r->model, &r->stats);
+    return !figures || report_file(figures, &r->stats, e);
 }
 
 enum status command_run(const struct options *o)
@@ -231,18 +271,17 @@ enum status command_run(const struct options *o)
     struct run r = {.o = o, .model = open_model(o, 0, &e)};
     r.answer.finish = ANSWER_LENGTH;
     bool ok =
-        r.model && start(&r, &e) && generate(&r, &e) && write_files(&r, &e) && print_end(&r, &e) &&
-        (!option_given(o, OPTION_EXPLAIN) || report_waits(r.model, &e));
+        r.model && start(&r, &e) && generate(&r, &e) && write_files(&r, &e) && print_end(&r, &e);
     if (!ok && e.code == STRATA_INTERRUPTED && r.model && option_given(o, OPTION_JSON)) {
         r.answer.finish = ANSWER_INTERRUPTED;
+        strata_stats_get(r.model, &r.stats);
         struct strata_error second = {0};
         print_json(&r, &second);
     }
     bool was_interrupted = r.answer.finish == ANSWER_INTERRUPTED;
     answer_free(&r.answer);
-    strata_session_free(r.session);
     mem_free(r.ids);
-    strata_model_free(r.model);
+    release(&r);
     if (!ok)
         return message_error(&e);
     return was_interrupted ? STATUS_INTERRUPTED : STATUS_DONE;

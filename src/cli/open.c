@@ -51,6 +51,7 @@ struct strata_model *open_model(const struct options *o, int snapshots, struct s
         .sidecar = option_text(o, OPTION_SIDECAR),
         .popularity = popularity ? popularity : "auto",
         .explain = option_given(o, OPTION_EXPLAIN),
+        .profile = option_given(o, OPTION_PROFILE),
         .chat_family = option_text(o, OPTION_CHAT_TEMPLATE),
         .note = take_note,
         .progress = show_loading,

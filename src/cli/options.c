@@ -299,6 +299,8 @@ const struct option_line option_lines[OPTIONS] = {
      .help = "guess tokens where it pays, same text (auto)", .words = "auto|off|lookup|mtp"},
 
     /* Everywhere. */
+    {OPTION_PROFILE, MACHINE, OPTION_FLAG, 0, "profile", NULL, RUN | BENCH,
+     .help = "where the time goes, by kind of kernel", .is_rare = true},
     {OPTION_JSON, COMMON, OPTION_FLAG, 0, "json", NULL,
      RUN | INSPECT | PLAN | BENCH | PROBE | REPLAY | KLD,
      .help = "one JSON object on stdout and nothing else"},

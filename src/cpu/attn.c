@@ -47,6 +47,7 @@ void cpu_norm_rope(struct backend *b, const float *x, size_t row_stride, size_t 
                    int pos, float *out)
 {
     struct cpu_backend *c = cpu_of(b);
+    backend_lap(b, LAP_ROPE);
     if (!rotary_fits(c, rope))
         return;
     struct norm_rope_job j = {&c->ops, x, row_stride, head_stride, w,  rope,
@@ -79,6 +80,7 @@ void cpu_store(struct backend *b, const float *x, int rows, int n, void *cache, 
                int pos)
 {
     struct cpu_backend *c = cpu_of(b);
+    backend_lap(b, LAP_ROPE);
     char *to = (char *)cache + (size_t)pos * (size_t)n * kv_type_bytes(type);
     struct store_job j = {&c->ops, x, n, to, type, INT_MAX};
     cpu_split(c, (size_t)rows, (double)rows * n, store_part, &j);
@@ -256,6 +258,9 @@ void cpu_attention(struct backend *b, const float *q, const struct kv_cache *cac
         j.together = j.together > CPU_OPS_HEADS ? j.together - CPU_OPS_HEADS : j.together / 2;
     j.pieces = pieces_of(group, j.together);
     size_t items = (size_t)rows * (size_t)cache->n_kv * (size_t)j.pieces;
+    backend_lap_bytes(b, LAP_ATTENTION,
+                      (uint64_t)tokens * 2 * (uint64_t)cache->n_kv * (uint64_t)cache->d_head *
+                          kv_type_bytes(cache->type));
     cpu_split(c, items, tokens * n_head * (2 * cache->d_head + 16), attention_part, &j);
     if (j.bad != INT_MAX)
         cpu_problem(c, "attention scores at position %d are not finite", pos + j.bad);
@@ -284,6 +289,7 @@ void cpu_gate(struct backend *b, float *x, const float *gate, size_t row_stride,
               int rows, int heads, int d)
 {
     struct cpu_backend *c = cpu_of(b);
+    backend_lap(b, LAP_GATE);
     struct gate_job j = {&c->ops, x, gate, row_stride, head_stride, heads, d};
     cpu_split(c, (size_t)rows * (size_t)heads, (double)rows * heads * d * 8, gate_part, &j);
 }

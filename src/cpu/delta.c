@@ -74,6 +74,7 @@ void cpu_conv(struct backend *b, const float *in, const float *kernel, float *hi
               int n, int taps, int dilation, float *out)
 {
     struct cpu_backend *c = cpu_of(b);
+    backend_lap(b, LAP_CONV);
     struct conv_job j = {&c->ops, in, kernel, history, out, rows, n, taps, dilation, history};
     run_conv(c, &j);
 }
@@ -82,12 +83,14 @@ void cpu_conv_held(struct backend *b, const float *in, const float *kernel, cons
                    int rows, int n, int taps, int dilation, float *out)
 {
     struct cpu_backend *c = cpu_of(b);
+    backend_lap(b, LAP_CONV);
     struct conv_job j = {&c->ops, in, kernel, history, out, rows, n, taps, dilation, NULL};
     run_conv(c, &j);
 }
 
 void cpu_conv_advance(struct backend *b, const float *in, float *history, int rows, int n, int past)
 {
+    backend_lap(b, LAP_CONV);
     advance(in, history, rows, (size_t)n, past, 0, n);
 }
 
@@ -113,6 +116,7 @@ void cpu_delta_norm(struct backend *b, float *x, size_t row_stride, int rows, in
                     float eps, bool scale)
 {
     struct cpu_backend *c = cpu_of(b);
+    backend_lap(b, LAP_DELTA);
     struct delta_norm_job j = {&c->ops, x, row_stride, heads, d, eps, scale ? sqrtf((float)d) : 1};
     cpu_split(c, (size_t)rows * (size_t)heads, (double)rows * heads * d * 5, delta_norm_part, &j);
 }
@@ -136,6 +140,7 @@ static void gates_part(void *ctx, size_t first, size_t end, int worker)
 void cpu_delta_gates(struct backend *b, float *alpha, float *beta, const float *a, const float *dt,
                      int rows, int heads)
 {
+    backend_lap(b, LAP_DELTA);
     struct gates_job j = {alpha, beta, a, dt, heads};
     size_t count = (size_t)rows * (size_t)heads;
     cpu_split(cpu_of(b), count, (double)count * 100, gates_part, &j);
@@ -183,6 +188,7 @@ void cpu_delta_scan(struct backend *b, const float *q, const float *k, const flo
     struct cpu_backend *c = cpu_of(b);
     struct scan_job j = {&c->ops, q, k,       v,     row_stride, g, beta, rows, n_k,
                          n_v,     d, grouped, state, NULL,       c, out};
+    backend_lap_bytes(b, LAP_DELTA, 2 * (uint64_t)n_v * (uint64_t)d * (uint64_t)d * sizeof(float));
     cpu_split(c, (size_t)n_v, (double)rows * n_v * d * d * 2, scan_part, &j);
 }
 
@@ -193,6 +199,7 @@ void cpu_delta_held(struct backend *b, const float *q, const float *k, const flo
     struct cpu_backend *c = cpu_of(b);
     struct scan_job j = {&c->ops, q, k,       v,    row_stride, g, beta, rows, n_k,
                          n_v,     d, grouped, NULL, state,      c, out};
+    backend_lap_bytes(b, LAP_DELTA, (uint64_t)n_v * (uint64_t)d * (uint64_t)d * sizeof(float));
     cpu_split(c, (size_t)n_v, (double)rows * n_v * d * d * 2, scan_part, &j);
 }
 
@@ -223,6 +230,7 @@ void cpu_gated_norm(struct backend *b, const float *x, const float *w, const flo
                     int heads, int d, float eps, enum gate_kind kind, float *out)
 {
     struct cpu_backend *c = cpu_of(b);
+    backend_lap(b, LAP_GATE);
     struct gated_norm_job j = {&c->ops, x, w, z, d, eps, kind, out};
     cpu_split(c, (size_t)rows * (size_t)heads, (double)rows * heads * d * 12, gated_norm_part, &j);
 }

@@ -43,6 +43,7 @@ static void embed_part(void *ctx, size_t first, size_t end, int worker)
 void cpu_embed(struct backend *b, const struct tensor *w, const int32_t *ids, int rows, float *out)
 {
     struct cpu_backend *c = cpu_of(b);
+    backend_lap(b, LAP_EMBED);
     struct embed_job j = {w, ids, &c->ops, out};
     cpu_split(c, (size_t)rows, (double)rows * w->n_in * 4, embed_part, &j);
 }
@@ -64,6 +65,7 @@ static void repeat_part(void *ctx, size_t first, size_t end, int worker)
 
 void cpu_repeat(struct backend *b, const float *x, int rows, int n, int times, float *out)
 {
+    backend_lap(b, LAP_EMBED);
     struct repeat_job j = {x, n, times, out};
     cpu_split(cpu_of(b), (size_t)rows, (double)rows * n * times, repeat_part, &j);
 }
@@ -87,6 +89,7 @@ static void add_part(void *ctx, size_t first, size_t end, int worker)
 void cpu_add(struct backend *b, float *x, const float *y, size_t count)
 {
     struct cpu_backend *c = cpu_of(b);
+    backend_lap(b, LAP_ADD);
     struct pair_job j = {&c->ops, x, y, 1, count};
     cpu_split(c, blocks_of(count), (double)count, add_part, &j);
 }
@@ -108,6 +111,7 @@ static void add_row_part(void *ctx, size_t first, size_t end, int worker)
 void cpu_add_row(struct backend *b, float *x, const float *v, int rows, int n)
 {
     struct cpu_backend *c = cpu_of(b);
+    backend_lap(b, LAP_ADD);
     struct add_row_job j = {&c->ops, x, v, n};
     cpu_split(c, (size_t)rows, (double)rows * n, add_row_part, &j);
 }
@@ -124,6 +128,7 @@ static void swiglu_part(void *ctx, size_t first, size_t end, int worker)
 void cpu_swiglu(struct backend *b, float *gate, const float *up, size_t count)
 {
     struct cpu_backend *c = cpu_of(b);
+    backend_lap(b, LAP_SWIGLU);
     struct pair_job j = {&c->ops, gate, up, 1, count};
     cpu_split(c, blocks_of(count), (double)count * 8, swiglu_part, &j);
 }
@@ -139,6 +144,7 @@ void cpu_linear_op(struct backend *b, const float *x, int rows, int n_in, const 
                    int n_products)
 {
     struct cpu_backend *c = cpu_of(b);
+    c->linear.laps = b->laps;
     for (int done = 0; done < n_products; done += MAX_PRODUCTS) {
         int n = n_products - done < MAX_PRODUCTS ? n_products - done : MAX_PRODUCTS;
         struct cpu_product list[MAX_PRODUCTS];
@@ -146,7 +152,8 @@ void cpu_linear_op(struct backend *b, const float *x, int rows, int n_in, const 
             const struct tensor *w = p[done + i].w;
             list[i] = (struct cpu_product){.w = {w->data, w->type, w->n_in, w->n_out},
                                            .y = p[done + i].y,
-                                           .y_stride = (size_t)w->n_out};
+                                           .y_stride = (size_t)w->n_out,
+                                           .lap = b->laps ? cpu_lap_of(b, w) : 0};
         }
         struct err e;
         err_clear(&e);
@@ -184,6 +191,7 @@ void cpu_norm(struct backend *b, const float *x, const float *w, int w_groups, i
               float eps, float *out)
 {
     struct cpu_backend *c = cpu_of(b);
+    backend_lap(b, LAP_NORM);
     struct norm_job j = {&c->ops, x, w, w_groups, n, eps, out};
     cpu_split(c, (size_t)count, (double)count * n * 4, norm_part, &j);
 }
@@ -207,6 +215,7 @@ static void scale_rows_part(void *ctx, size_t first, size_t end, int worker)
 void cpu_scale_rows(struct backend *b, float *x, const float *s, int rows, int n)
 {
     struct cpu_backend *c = cpu_of(b);
+    backend_lap(b, LAP_ADD);
     struct row_job j = {&c->ops, x, s, x, 1, n};
     cpu_split(c, (size_t)rows, (double)rows * n, scale_rows_part, &j);
 }
@@ -227,6 +236,7 @@ void cpu_ple_gate(struct backend *b, const float *key, const float *query, int r
                   float *a)
 {
     struct cpu_backend *c = cpu_of(b);
+    backend_lap(b, LAP_NGRAM);
     struct row_job j = {&c->ops, key, query, a, hc, n};
     size_t groups = (size_t)rows * (size_t)hc;
     cpu_split(c, groups, (double)groups * n, ple_gate_part, &j);
@@ -244,6 +254,7 @@ void cpu_ple_spread(struct backend *b, const float *a, const float *v, int rows,
                     float *u)
 {
     struct cpu_backend *c = cpu_of(b);
+    backend_lap(b, LAP_NGRAM);
     struct row_job j = {&c->ops, a, v, u, hc, n};
     size_t groups = (size_t)rows * (size_t)hc;
     cpu_split(c, groups, (double)groups * n, ple_spread_part, &j);

@@ -28,10 +28,31 @@ struct batch {
     int n_tasks, n_slots, n_entries;
     bool has_tiles; /* a task has rows enough */
     int piece;      /* weight rows or columns of one item */
+    int gate_lap, up_lap, down_lap; /* rows of the profile */
     unsigned in_forms, mid_forms;
     struct cpu_acts in, mid;
     _Atomic int bad_slot, bad_task, range_task; /* INT_MAX: none */
 };
+
+static void lap(const struct batch *b, int worker, int row)
+{
+    if (b->c->base.laps)
+        laps_switch(b->c->base.laps, worker, row);
+}
+
+/* The batch is about to read all weights of its jobs once. */
+static void lap_bytes(const struct batch *b)
+{
+    struct laps *l = b->c->base.laps;
+    const struct expert_task *t = b->c->scratch.tasks;
+    for (int k = 0; l && k < b->n_tasks; k++) {
+        const struct tensor *w[] = {&t[k].job->gate, &t[k].job->up, &t[k].job->down};
+        const int rows[] = {b->gate_lap, b->up_lap, b->down_lap};
+        for (int i = 0; i < 3; i++)
+            laps_add_bytes(l, rows[i], tensor_row_bytes(w[i]->type, (uint64_t)w[i]->n_in) *
+                                           (uint64_t)w[i]->n_out);
+    }
+}
 
 static enum form form_of(const struct batch *b, const struct tensor *w)
 {
@@ -139,7 +160,9 @@ static void product_part(void *ctx, size_t first, size_t end, int worker)
         int r1 = r0 + b->piece < b->width ? r0 + b->piece : b->width;
         size_t at = (size_t)t->entry * width + (size_t)r0;
         struct cpu_weight gate = weight_of(&t->job->gate), up = weight_of(&t->job->up);
+        lap(b, worker, b->gate_lap);
         cpu_rows(&b->c->linear, worker, &gate, r0, r1, &b->in, t->slot, t->n, s->gate + at, width);
+        lap(b, worker, b->up_lap);
         cpu_rows(&b->c->linear, worker, &up, r0, r1, &b->in, t->slot, t->n, s->up + at, width);
     }
 }
@@ -248,17 +271,22 @@ static void run_batch(struct batch *b)
     struct cpu_backend *c = b->c;
     double products = (double)b->n_entries * b->embd * b->width;
     place_forms(b);
+    lap_bytes(b);
+    lap(b, 0, LAP_ROUND);
     cpu_split(c, (size_t)b->n_slots, (double)b->n_slots * b->embd * 8, round_part, b);
     b->in.packed = b->mid.packed = b->has_tiles;
     if (b->has_tiles)
         cpu_split(c, (size_t)b->n_tasks, (double)b->n_slots * b->embd, pack_in_part, b);
     b->piece = piece_of(c, (double)b->width * b->n_tasks, PRODUCT_ROWS_MOST);
+    lap(b, 0, b->gate_lap);
     cpu_split(c, (size_t)b->n_tasks * (size_t)pieces(b->width, b->piece), products * 2,
               product_part, b);
+    lap(b, 0, LAP_SWIGLU);
     cpu_split(c, (size_t)b->n_entries, (double)b->n_entries * b->width * 16, middle_part, b);
     if (b->has_tiles)
         cpu_split(c, (size_t)b->n_tasks, (double)b->n_entries * b->width, pack_mid_part, b);
     b->piece = piece_of(c, b->embd, EXPERT_COLUMNS);
+    lap(b, 0, b->down_lap);
     cpu_split(c, (size_t)pieces(b->embd, b->piece), products, down_part, b);
     report(b);
     b->n_tasks = b->n_slots = b->n_entries = 0;
@@ -287,6 +315,11 @@ void cpu_experts(struct backend *base, const float *x, int n_embd, const struct 
                       .bad_slot = INT_MAX,
                       .bad_task = INT_MAX,
                       .range_task = INT_MAX};
+    if (base->laps) {
+        b.gate_lap = cpu_lap_of(base, &jobs[0].gate);
+        b.up_lap = cpu_lap_of(base, &jobs[0].up);
+        b.down_lap = cpu_lap_of(base, &jobs[0].down);
+    }
     for (int i = 0; i < n_jobs; i++) {
         for (int from = 0; from < jobs[i].n;) {
             int n = add_task(&b, &jobs[i], from);
@@ -322,5 +355,6 @@ void cpu_routed(struct backend *b, int64_t *sum, size_t count, float *out)
 {
     struct cpu_backend *c = cpu_of(b);
     struct routed_job j = {&c->ops, sum, count, out};
+    backend_lap_bytes(b, LAP_ROUTED, count * (sizeof *sum + sizeof *out));
     cpu_split(c, (count + ROUTED_BLOCK - 1) / ROUTED_BLOCK, (double)count * 4, routed_part, &j);
 }

@@ -41,6 +41,7 @@ static void low_part(void *ctx, size_t first, size_t end, int worker)
 void cpu_hc_low(struct backend *b, float *x, size_t count, int hc)
 {
     struct cpu_backend *c = cpu_of(b);
+    backend_lap(b, LAP_HYPER);
     /* One "row" of all values. */
     struct hyper_job j = {&c->ops, NULL, NULL, x, hc, (int)count, pieces_of((int)count)};
     cpu_split(c, (size_t)j.pieces, (double)count * 8, low_part, &j);
@@ -62,12 +63,14 @@ void cpu_hc_mix(struct backend *b, const float *gate, const float *x, int rows, 
                 float *y)
 {
     struct cpu_backend *c = cpu_of(b);
+    backend_lap(b, LAP_HYPER);
     struct hyper_job j = {&c->ops, gate, x, y, hc, n, pieces_of(n)};
     cpu_split(c, (size_t)rows * (size_t)j.pieces, (double)rows * hc * n * 8, mix_part, &j);
 }
 
 void cpu_hc_weights(struct backend *b, float *w, size_t count, int hc)
 {
+    backend_lap(b, LAP_HYPER);
     for (size_t i = 0; i < count; i++) /* hc values a row */
         w[i] = 2 * fmath_sigmoid(w[i] / (float)hc);
 }
@@ -89,6 +92,7 @@ void cpu_hc_write(struct backend *b, float *x, const float *y, const float *w, i
                   int n)
 {
     struct cpu_backend *c = cpu_of(b);
+    backend_lap(b, LAP_HYPER);
     struct hyper_job j = {&c->ops, w, y, x, hc, n, pieces_of(n)};
     cpu_split(c, (size_t)rows * (size_t)j.pieces, (double)rows * hc * n, write_part, &j);
 }

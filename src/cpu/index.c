@@ -60,6 +60,7 @@ void cpu_index_pool(struct backend *b, const void *raw, enum kv_type type, const
                     float *pooled)
 {
     struct cpu_backend *c = cpu_of(b);
+    backend_lap(b, LAP_INDEX);
     if (count <= 0 || !rotary_fits(c, rope))
         return;
     struct pool_job j = {&c->ops, raw, type, w, rope, first, ratio, d, eps, pooled};
@@ -200,6 +201,7 @@ void cpu_index_choose(struct backend *b, const float *q, const float *pooled, in
                       int d, int pos, struct block_choice *choice, float *scores, int n_blocks)
 {
     struct cpu_backend *c = cpu_of(b);
+    backend_lap(b, LAP_INDEX);
     struct choose_job j = {c, q, pooled, heads, d, pos, choice, scores, n_blocks, 0};
     int most = complete_blocks(&j, (size_t)rows - 1);
     if (most > c->limits.blocks) {

@@ -397,6 +397,8 @@ static void product_chunk(void *context, int chunk, int worker)
     for (; chunk >= chunks_of(s, p); p++)
         chunk -= chunks_of(s, p);
     int r0 = chunk * s->chunk_rows, r1 = smaller(r0 + s->chunk_rows, p->w.n_out);
+    if (s->ctx->laps)
+        laps_switch(s->ctx->laps, worker, p->lap);
     cpu_rows(s->ctx, worker, &p->w, r0, r1, &s->ctx->acts, 0, s->rows,
              p->y + s->y_row * p->y_stride + r0, p->y_stride);
 }
@@ -409,6 +411,8 @@ static bool slice(struct step *s, int n_in, struct err *e)
         cpu_act_place(&ctx->acts.block32, ctx->acts.block32.q, s->rows, n_in, 32);
     if (s->need256)
         cpu_act_place(&ctx->acts.block256, ctx->acts.block256.q, s->rows, n_in, 256);
+    if (ctx->laps)
+        laps_switch(ctx->laps, 0, LAP_ROUND);
     if (s->need32 || s->need256)
         pool_run(ctx->pool, round_chunk, s, s->rows);
     if (atomic_load(&s->bad))
@@ -418,8 +422,13 @@ static bool slice(struct step *s, int n_in, struct err *e)
     if (ctx->acts.packed)
         pool_run(ctx->pool, pack_chunk, s, (int)tiles_of(s->rows));
     int chunks = 0;
-    for (int i = 0; i < s->n_products; i++)
+    for (int i = 0; i < s->n_products; i++) {
+        const struct cpu_weight *w = &s->p[i].w;
         chunks += chunks_of(s, &s->p[i]);
+        if (ctx->laps)
+            laps_add_bytes(ctx->laps, s->p[i].lap,
+                           tensor_row_bytes(w->type, (uint64_t)w->n_in) * (uint64_t)w->n_out);
+    }
     pool_run(ctx->pool, product_chunk, s, chunks);
     return true;
 }

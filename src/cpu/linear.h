@@ -27,6 +27,7 @@ struct cpu_product {
     struct cpu_weight w;
     float *y;        /* [rows][y_stride], n_out values used */
     size_t y_stride; /* in floats */
+    int lap;         /* its row in a profile, if there is one */
 };
 
 /* Rows of activations in the forms that weights ask for. cpu_act_block says which rounded form a
@@ -46,6 +47,7 @@ struct cpu_acts {
 struct cpu_linear_ctx {
     struct pool *pool;
     const struct cpu_matmul *table;
+    struct laps *laps; /* NULL: there is no profile */
     int max_rows, max_n, threads;
     struct cpu_acts acts;            /* rounded forms of cpu_linear's x, [max_rows][max_n] */
     struct cpu_row_scratch *scratch; /* [threads] unpacked weight rows */

@@ -111,6 +111,7 @@ bool cpu_route(struct backend *b, const float *logits, int rows, int n, int k, b
                const struct route_bonus *bonus, int32_t *ids, float *weights, struct err *e)
 {
     struct cpu_backend *c = cpu_of(b);
+    backend_lap(b, LAP_ROUTER);
     if (k < 1 || k > n || (size_t)n > c->scratch.worker_floats || (bonus && k > ROUTE_BONUS_MOST)) {
         cpu_problem(c, "the router takes %d of %d experts, which is out of range", k, n);
     } else {

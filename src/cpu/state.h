@@ -52,6 +52,12 @@ struct cpu_scratch {
     struct expert_task *tasks; /* [entries] */
 };
 
+/* Row of a matrix in the profile, of which there is one. Only from the calling thread. */
+static inline int cpu_lap_of(const struct backend *b, const struct tensor *w)
+{
+    return laps_matrix(b->laps, w->kind, w->type);
+}
+
 struct cpu_backend {
     struct backend base; /* first: operations get a pointer to it */
     struct pool *pool;

@@ -203,7 +203,9 @@ bool mixture_run(struct backend *b, const struct mixture_params *p, const struct
                         .displaced = t->bonus ? t->displaced : NULL, .spread = t->spread};
     struct guess g = {.layer = layer + 1, .rows = batch->rows, .ranks = t->guess_ranks,
                       .ids = t->guess_ids, .weights = t->guess_weights, .is_band = batch->is_band};
+    backend_lap(b, LAP_OTHER);
     group(p, t, batch->rows);
+    backend_lap(b, LAP_READS);
     bool ok = source->begin(source->ctx, &r, e);
     if (ok && g.ranks)
         source->guess(source->ctx, &g); /* its reads start before anything is waited for */
@@ -212,6 +214,7 @@ bool mixture_run(struct backend *b, const struct mixture_params *p, const struct
     while (ok) {
         struct expert_record records[AT_ONCE];
         struct expert_job jobs[AT_ONCE];
+        backend_lap(b, LAP_READS);
         int n = source->next(source->ctx, records, batch->is_band ? BAND_AT_ONCE : AT_ONCE, e);
         if (n <= 0) {
             ok = n == 0;
@@ -224,7 +227,9 @@ bool mixture_run(struct backend *b, const struct mixture_params *p, const struct
         if (batch->cancel && atomic_load(batch->cancel))
             ok = err_set(e, ERR_INTERRUPTED, "interrupted");
     }
+    backend_lap(b, LAP_READS);
     source->end(source->ctx);
+    backend_lap(b, LAP_OTHER);
     return ok;
 }
 

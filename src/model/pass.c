@@ -61,6 +61,7 @@ static bool give_logits(struct pass *p, const struct pass_scratch *t)
         int r = tile_rows(p, at), skip = at < first ? first - at : 0;
         size_t count = (size_t)r * (size_t)vocab;
         p->steps->head(p, at, r, t->logits);
+        backend_lap(p->b, LAP_OTHER);
         if (cancelled(p) || !p->b->finish(p->b, p->e) ||
             !p->b->read(p->b, t->host_logits, t->logits, count * sizeof(float), p->e))
             return false;

@@ -455,6 +455,7 @@ static bool enter(struct pass *p, int i)
     const void *bytes = NULL;
     if (!n->layer[i].has_ngram)
         return true;
+    backend_lap(p->b, LAP_READS);
     bool ok = p->rows->wait(p->rows->ctx, &bytes, p->e);
     p->table_bytes = bytes;
     return ok;

@@ -64,6 +64,25 @@ static bool wrong_shape(const struct weights *w, const struct gguf_tensor *t, co
                    (unsigned long long)t->ne[2], (unsigned long long)t->ne[3], wanted);
 }
 
+/* "blk.7.attn_qkv.weight" -> "attn_qkv": the same pointer for all layers. */
+static const char *kind_of(struct weights *w, const char *name)
+{
+    int skip = 0;
+    sscanf(name, "blk.%*d.%n", &skip);
+    size_t n = strlen(name + skip);
+    if (n > 7 && !strcmp(name + skip + n - 7, ".weight"))
+        n -= 7;
+    if (n >= WEIGHT_KIND_BYTES)
+        n = WEIGHT_KIND_BYTES - 1;
+    for (int i = 0; i < w->n_kinds; i++)
+        if (!strncmp(w->kinds[i], name + skip, n) && !w->kinds[i][n])
+            return w->kinds[i];
+    if (w->n_kinds == WEIGHT_KINDS_MOST)
+        return NULL;
+    memcpy(w->kinds[w->n_kinds], name + skip, n);
+    return w->kinds[w->n_kinds++];
+}
+
 /* Notes a request for `bytes` of the block. */
 static struct weight_request *request(struct weights *w, const struct gguf_tensor *t, uint64_t bytes,
                                       struct err *e)
@@ -140,7 +159,11 @@ static struct weight_request *matrix(struct weights *w, struct tensor *out, cons
         request(w, t, t->bytes / (uint64_t)file_rows * (uint64_t)n_out, e);
     if (!r)
         return NULL;
-    *out = (struct tensor){.type = t->type, .n_in = (int)n_in, .n_out = (int)n_out, .scale = 1};
+    *out = (struct tensor){.type = t->type,
+                           .n_in = (int)n_in,
+                           .n_out = (int)n_out,
+                           .scale = 1,
+                           .kind = kind_of(w, name)};
     r->matrix = out;
     r->rows = n_out;
     return read_scales(w, name, &out->scale, 1, &found, e) ? r : NULL;
@@ -254,7 +277,11 @@ bool weights_experts(struct weights *w, struct expert_stack *out, int64_t n_in, 
         return wrong_shape(w, t, wanted, e);
     }
     out->file = t;
-    out->one = (struct tensor){.type = t->type, .n_in = (int)n_in, .n_out = (int)n_out, .scale = 1};
+    out->one = (struct tensor){.type = t->type,
+                               .n_in = (int)n_in,
+                               .n_out = (int)n_out,
+                               .scale = 1,
+                               .kind = kind_of(w, name)};
     out->bytes_each = t->bytes / (uint64_t)experts;
     bool found;
     out->scales.values = mem_alloc_array((size_t)experts, sizeof(float), "expert scales", e);

@@ -25,8 +25,14 @@ struct weight_scales {
     int count;
 };
 
+/* Names of a matrix without its layer, for profiles ("attn_qkv"). */
+#define WEIGHT_KINDS_MOST 96
+#define WEIGHT_KIND_BYTES 32
+
 struct weights {
     const struct gguf_file *file;
+    char kinds[WEIGHT_KINDS_MOST][WEIGHT_KIND_BYTES];
+    int n_kinds;
     struct weight_request *requests;
     size_t n, room;
     size_t block_bytes; /* so far */

@@ -127,6 +127,7 @@ void strata_model_free(struct strata_model *m)
     if (m->backend)
         m->backend->free(m->backend);
     pool_free(m->pool);
+    laps_free(m->laps);
     tokenizer_free(m->words);
     gguf_close(m->file);
     if (note_taker == m) {

@@ -34,7 +34,7 @@ static bool start_backend(struct strata_model *m, struct err *e)
     if (!cpu_isa_parse(name && *name ? name : "auto", &isa, e))
         return false;
     m->backend = cpu_backend_create(m->pool, isa, m->options.exact_activations, e);
-    return m->backend != NULL;
+    return m->backend != NULL && profiling_start(m, e);
 }
 
 static struct io_options io_options_of(const struct strata_model *m)
@@ -174,7 +174,8 @@ static bool plan_band(struct strata_model *m, const struct stream_config *c, int
                            (uint64_t)(m->options.sessions * (1 + m->options.snapshots))),
         .program = PROGRAM_BYTES + STACK_BYTES * (uint64_t)pool_threads(m->pool) +
                    m->metadata_bytes + m->words_bytes + m->network_bytes +
-                   (m->options.explain ? explaining_bytes() : 0),
+                   (m->options.explain ? explaining_bytes() : 0) +
+                   (m->options.profile ? laps_memory(pool_threads(m->pool)) : 0),
         .ctx = (uint64_t)m->ctx,
         .stream = model_info(m->network)->expert_bytes ? c : NULL,
         .io_align = io_align(m->io),

@@ -197,7 +197,9 @@ bool session_forward(struct strata_session *s, const struct batch *batch, struct
         stream_set_cancel(m->stream, batch->cancel);
     int position = s->state->position;
     explaining_pass_begins(m);
+    profiling_pass_begins(m, batch->is_band);
     bool ok = tracing_forward(m, s->state, batch, e);
+    profiling_pass_ends(m);
     explaining_pass_ends(m, position, batch->rows, batch->is_band);
     if (m->stream)
         stream_set_cancel(m->stream, NULL);

@@ -72,6 +72,7 @@ struct strata_model {
     struct tracing *tracing; /* NULL: none */
     struct explaining *explaining; /* NULL: waits are not explained */
     struct packing *packing; /* NULL: no sidecar is used */
+    struct laps *laps;       /* NULL: times are not noted */
     uint64_t profile_tokens;  /* that the popularity profile counted when it was read */
 
     int sessions; /* that exist */
@@ -101,6 +102,14 @@ void tracing_prompt(struct strata_model *m, int rows);
 /* The one way to the network: model_forward, and what it selects is written down if a trace is. */
 bool tracing_forward(struct strata_model *m, struct model_state *state, const struct batch *batch,
                      struct err *e);
+
+/* ---- Profile (profiling.c) -------------------------------------------------------------------- */
+
+/* If the options ask for it; the workers and the backend are there. */
+bool profiling_start(struct strata_model *m, struct err *e);
+/* Around every pass of the network. */
+void profiling_pass_begins(struct strata_model *m, bool is_band);
+void profiling_pass_ends(struct strata_model *m);
 
 /* ---- Forecast (forecasting.c) ----------------------------------------------------------------- */
 

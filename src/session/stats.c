@@ -88,6 +88,8 @@ void strata_stats_reset(struct strata_model *m)
 {
     m->counters = (struct session_counters){.load_us = m->counters.load_us};
     m->stream_before = read_so_far(m);
+    if (m->laps)
+        laps_reset(m->laps);
 }
 
 struct number {

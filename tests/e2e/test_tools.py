@@ -47,6 +47,44 @@ class Bench(Case):
             self.assertEqual(runs[0][key], runs[1][key])
         self.assertGreater(runs[0]["decode_misses"], 0)
 
+    def check_profile(self, profile, passes):
+        self.assertGreater(profile["memory_gb_s"], 0)
+        for part, tokens in passes.items():
+            seen = profile[part]
+            self.assertEqual(seen["tokens"], tokens)
+            # Nothing of the time is left out, and nothing counts twice.
+            times = sum(row["ms_per_token"] for row in seen["rows"]) + seen["idle_ms_per_token"]
+            self.assertAlmostEqual(times / seen["ms_per_token"], 1, places=6)
+            self.assertGreater(seen["barriers_per_layer"], 1)
+            rows = {(row["kind"], row["type"]): row for row in seen["rows"]}
+            for kind in ("attn_qkv", "ffn_gate_inp", "ffn_down_exps", "token_embd"):  # the last is the head
+                self.assertTrue(any(k == kind and t and row["gb_s"] > 0 for (k, t), row in rows.items()), kind)
+            for kind in ("attention", "delta net", "norms", "rounding of activations", "routed sum", "router's choice"):
+                self.assertIn((kind, None), rows)
+
+    @smoke
+    def test_profile_says_where_the_time_goes(self):
+        done = self.bench("-r", "1", "--profile", "--draft", "off").json()
+        self.check_profile(done["profile"], {"prompt": 24, "answer": 6})
+        answer = {(row["kind"], row["type"]): row for row in done["profile"]["answer"]["rows"]}
+        # Of a matrix a token reads every weight once: the head's are rows of the vocabulary.
+        self.assertAlmostEqual(answer["token_embd", "Q6_K"]["bytes_per_token"], 8192 * 256 / 256 * 210, places=3)
+        self.assertNotIn("profile", self.bench("-r", "1").json())
+        self.assertIn(b"idle threads", self.succeeds("bench", "-m", DEMO, "-p", "4", "-n", "2", "-r", "1",
+                                                     "--profile").out)
+
+    def test_profile_of_a_run_changes_nothing_else(self):
+        words = ("run", "-m", DEMO, "-p", PROMPT, "-n", "8", "--temp", "0", "--draft", "off", "--json")
+        plain, timed = self.succeeds(*words).json(), self.succeeds(*words, "--profile").json()
+        self.assertEqual(plain["ids"], timed["ids"])
+        self.check_profile(timed["profile"], {"prompt": timed["prompt_tokens"], "answer": timed["decode_tokens"]})
+        # The stopwatches are planned.
+        self.assertLess(plain["plan_total"], timed["plan_total"])
+        self.assertLessEqual(timed["peak_rss"], timed["plan_total"])
+        shown = self.succeeds(*words[:-1], "--profile")
+        self.assertIn(b"idle threads", shown.err)
+        self.assertEqual(shown.out.decode(), plain["text"])
+
     def test_more_than_the_context_holds_is_refused(self):
         self.fails(1, "bench", "-m", DEMO, "-p", "100", "-n", "20", "--ctx", "119", names=["120", "119"])
 

@@ -38,6 +38,58 @@ static void every_chunk_is_done_once(void **state)
     assert_int_equal(mem_in_use(), 0);
 }
 
+static void switch_rows(void *ctx, int chunk, int worker)
+{
+    laps_switch(ctx, worker, chunk % 2 ? LAP_NORM : LAP_MATRICES);
+    for (volatile int i = 0; i < 2000; i = i + 1)
+        ;
+}
+
+/* The times of all rows and of idle threads are those of the pass: nothing is lost or counted twice. */
+static void laps_add_up(void **state)
+{
+    (void)state;
+    static const char kind[] = "attn_q";
+    struct pool *p = pool_create(3, NULL);
+    struct laps *l = laps_create(3, NULL);
+    pool_set_laps(p, l);
+    pool_run(p, switch_rows, l, CHUNKS); /* outside of a pass: nothing */
+    for (int pass = 0; pass < 4; pass++) {
+        laps_begin(l, LAP_ANSWER);
+        int row = laps_matrix(l, kind, 7);
+        assert_int_equal(row, LAP_MATRICES);
+        assert_int_equal(laps_matrix(l, kind, 7), row);
+        laps_switch(l, 0, LAP_ATTENTION);
+        laps_add_bytes(l, LAP_ATTENTION, 100);
+        pool_run(p, switch_rows, l, CHUNKS);
+        assert_int_equal(laps_row(l), LAP_ATTENTION);
+        laps_end(l);
+    }
+    struct lap_sum sum;
+    laps_sum(l, LAP_ANSWER, &sum);
+    assert_int_equal(sum.passes, 4);
+    assert_int_equal(sum.steps, 4);
+    double all = sum.idle_ns;
+    for (int r = 0; r < laps_rows(l); r++) {
+        struct lap_times t;
+        laps_get(l, LAP_ANSWER, r, &t);
+        all += t.ns;
+        assert_int_equal(t.bytes, r == LAP_ATTENTION ? 400 : 0);
+        assert_int_equal(t.type, r == LAP_MATRICES ? 7 : -1);
+        if (r == LAP_NORM || r == LAP_MATRICES)
+            assert_true(t.ns > 0);
+    }
+    assert_true(all > 0.999999 * 3 * sum.pass_ns && all < 1.000001 * 3 * sum.pass_ns);
+    laps_sum(l, LAP_PROMPT, &sum);
+    assert_true(sum.passes == 0 && sum.pass_ns == 0 && sum.idle_ns == 0);
+    laps_reset(l);
+    laps_sum(l, LAP_ANSWER, &sum);
+    assert_true(sum.passes == 0 && sum.steps == 0 && sum.pass_ns == 0);
+    pool_free(p);
+    laps_free(l);
+    assert_int_equal(mem_in_use(), 0);
+}
+
 static atomic_int caught;
 
 static void on_signal(int number)
@@ -73,6 +125,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_chunk_is_done_once),
+        cmocka_unit_test(laps_add_up),
         cmocka_unit_test(signals_are_left_to_the_main_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -78,7 +78,7 @@ static void all_products(enum cpu_isa isa, int threads, int max_rows, int t0, in
     assert_true(cpu_linear_ctx_init(&ctx, pool, &table, max_rows, N, &e));
     for (size_t k = 0; k < TYPES; k++)
         p[k] =
-            (struct cpu_product){{weights[k], types[k], N, OUT}, y + k * (size_t)rows * OUT, OUT};
+            (struct cpu_product){{weights[k], types[k], N, OUT}, y + k * (size_t)rows * OUT, OUT, 0};
     assert_true(cpu_linear(&ctx, x + (size_t)t0 * x_stride, x_stride, rows, p, TYPES, exact, &e));
     cpu_linear_ctx_free(&ctx);
     pool_free(pool);
@@ -124,7 +124,7 @@ static void a_range_of_rows_is_that_part_of_the_product(void **state)
     assert_non_null(pool);
     assert_true(cpu_linear_ctx_init(&ctx, pool, &table, ROWS, N, &e));
     struct cpu_weight w = {weights[1], types[1], N, OUT};
-    struct cpu_product p = {w, whole, OUT};
+    struct cpu_product p = {w, whole, OUT, 0};
     assert_true(cpu_linear(&ctx, x, x_stride, ROWS, &p, 1, false, &e));
 
     struct cpu_acts acts = {.x = x, .x_stride = x_stride};
@@ -159,7 +159,7 @@ static void activations_that_are_not_finite_are_an_error(void **state)
     struct pool *pool = pool_create(2, &e);
     assert_non_null(pool);
     assert_true(cpu_linear_ctx_init(&ctx, pool, &table, 1, N, &e));
-    struct cpu_product p = {{weights[0], types[0], N, OUT}, y, OUT};
+    struct cpu_product p = {{weights[0], types[0], N, OUT}, y, OUT, 0};
     assert_true(cpu_linear(&ctx, bad, N, 2, &p, 1, false, &e));
     bad[N + 77] = NAN;
     assert_false(cpu_linear(&ctx, bad, N, 2, &p, 1, false, &e));

@@ -180,9 +180,9 @@ static void run_experts(struct backend *b, const struct input *in, struct output
                     weights[i][n++] = o->weights[(t + r) * TOP + k];
                 }
         size_t big = (size_t)x * N * WIDTH / 32 * 34;
-        jobs[i] = (struct expert_job){{in->gate + big, TYPE_Q8_0, N, WIDTH, 1},
-                                      {in->up + big, TYPE_Q8_0, N, WIDTH, 1},
-                                      {in->down + big, TYPE_Q8_0, WIDTH, N, 1},
+        jobs[i] = (struct expert_job){{in->gate + big, TYPE_Q8_0, N, WIDTH, 1, NULL},
+                                      {in->up + big, TYPE_Q8_0, N, WIDTH, 1, NULL},
+                                      {in->down + big, TYPE_Q8_0, WIDTH, N, 1, NULL},
                                       x,
                                       list[i],
                                       weights[i],
@@ -192,7 +192,7 @@ static void run_experts(struct backend *b, const struct input *in, struct output
     for (int i = 0; i < (together ? 1 : EXPERTS); i++)
         b->experts(b, in->x + at * N, N, jobs + i, together ? EXPERTS : 1, sum);
     b->routed(b, sum, (size_t)rows * N, o->routed + at * N);
-    struct tensor w = {in->gate, TYPE_Q8_0, N, WIDTH, 0.5f};
+    struct tensor w = {in->gate, TYPE_Q8_0, N, WIDTH, 0.5f, NULL};
     b->linear(b, in->x + at * N, rows, N, &(struct product){&w, o->product + at * WIDTH}, 1);
     b->swiglu(b, o->product + at * WIDTH, in->x + at * WIDTH, (size_t)rows * WIDTH);
 }

@@ -417,7 +417,7 @@ enum { EMBD = 70, WIDTH = 40, EXPERTS = 3 };
 
 static struct tensor f32_tensor(const float *data, int n_in, int n_out, float scale)
 {
-    return (struct tensor){data, TYPE_F32, n_in, n_out, scale};
+    return (struct tensor){data, TYPE_F32, n_in, n_out, scale, NULL};
 }
 
 static double dot_reference(const float *w, const double *x, int n)
@@ -608,7 +608,7 @@ static void the_first_problem_is_told_with_its_layer(void **state)
     x[0] = NAN;
     uint8_t block[34] = {0}; /* a row of Q8_0 */
     float y[1];
-    struct tensor w = {block, TYPE_Q8_0, 32, 1, 1};
+    struct tensor w = {block, TYPE_Q8_0, 32, 1, 1, NULL};
     f.b->linear(f.b, x, 1, 32, &(struct product){&w, y}, 1);
     assert_false(f.b->finish(f.b, &e));
     assert_string_equal(e.text,
