@@ -4,6 +4,7 @@
  * worker that wakes late can never take a chunk of a newer run with an older function.
  * A worker spins for about 50 us after its last work, then sleeps on a futex-like condition
  * (kernels.md section 8). The caller waits for chunks, not for threads. */
+#define _GNU_SOURCE
 #include "base/pool.h"
 
 #include <pthread.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/mem.h"
 #include "base/thread.h"
 
@@ -116,6 +118,26 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
+/* A core for each worker, or the fast ones for all. Where the system refuses, they stay free. */
+static void pin(struct pool *p)
+{
+#ifdef __linux__
+    struct cores c;
+    cores_find(&c);
+    bool one_each = p->threads == c.n;
+    if (p->threads < 2 || (!one_each && (p->threads > c.n || !c.are_chosen)))
+        return;
+    for (int i = 1; i < p->threads; i++) {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        for (int k = one_each ? i : 0; k < (one_each ? i + 1 : c.n); k++)
+            if (c.cpu[k] < CPU_SETSIZE)
+                CPU_SET(c.cpu[k], &set);
+        pthread_setaffinity_np(p->workers[i].thread, sizeof set, &set);
+    }
+#endif
+}
+
 struct pool *pool_create(int threads, struct err *e)
 {
     if (threads < 1) {
@@ -144,6 +166,7 @@ struct pool *pool_create(int threads, struct err *e)
         }
         p->threads = i + 1;
     }
+    pin(p);
     return p;
 }
 

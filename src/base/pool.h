@@ -12,7 +12,9 @@ struct pool;
  * belongs to a worker. Chunks run in any order on any worker; results must not depend on it. */
 typedef void pool_fn(void *ctx, int chunk, int worker);
 
-/* A pool of `threads` workers, the calling thread being worker 0. threads >= 1. */
+/* A pool of `threads` workers, the calling thread being worker 0. threads >= 1. When they are as many
+ * as the cores (cores.h), each of the others is pinned to one; when they are fewer and there are slower
+ * cores, they keep to the fast ones. The calling thread stays as free as it is. */
 struct pool *pool_create(int threads, struct err *e);
 void pool_free(struct pool *p);
 int pool_threads(const struct pool *p);
@@ -23,9 +25,5 @@ void pool_set_laps(struct pool *p, struct laps *l);
 /* Runs fn for chunks 0..n_chunks-1 and returns when all are done (everything written is visible to
  * the caller). The caller takes part. Only one thread may call it at a time. */
 void pool_run(struct pool *p, pool_fn *fn, void *ctx, int n_chunks);
-
-/* Threads to use when the user does not say: cores of the affinity mask, at most the container's
- * CPU quota, performance cores only on hybrid machines, one thread a core. */
-int pool_default_threads(void);
 
 #endif

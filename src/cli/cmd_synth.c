@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `strata synth`: a model file of true shape with drawn weights. */
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/pool.h"
 #include "cli/cli.h"
 #include "cli/output.h"
@@ -26,7 +27,7 @@ static void show_writing(void *ctx, uint64_t done, uint64_t all)
 
 static bool write_model(struct synth *s, const char *path, struct err *e)
 {
-    struct pool *workers = pool_create(pool_default_threads(), e);
+    struct pool *workers = pool_create(cores_default_threads(), e);
     if (!workers)
         return false;
     int64_t began = clock_us();

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cores.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -19,7 +20,7 @@
 
 static bool start_workers(struct strata_model *m, struct err *e)
 {
-    int threads = m->options.threads ? m->options.threads : pool_default_threads();
+    int threads = m->options.threads ? m->options.threads : cores_default_threads();
     if (!m->pool)
         m->pool = pool_create(threads, e);
     return m->pool != NULL;
