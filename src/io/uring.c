@@ -26,10 +26,15 @@ static bool read_with_threads(struct io *io, const char *why, struct err *e)
 #ifdef STRATA_URING
 #include <liburing.h>
 #include <sched.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-#define REGISTERED_MOST 64
-#define REGISTERED_BYTES ((size_t)1 << 30) /* the system's limit for one buffer */
+#define REGISTERED_MOST 512
+#define REGISTERED_BYTES ((size_t)128 << 20) /* pinned at once, with the lock held */
+#define TOUCHED_BYTES ((size_t)8 << 20)
 #define STACK_BYTES ((size_t)128 << 10)
 
 struct registered {
@@ -42,6 +47,12 @@ struct io_ring {
     pthread_t reaper;
     bool is_reaping, has_files, has_buffers, was_noted;
     struct registered buffer[REGISTERED_MOST]; /* guarded by io->lock */
+    /* Registers memory beside the work; one block at a time. */
+    pthread_t registrar;
+    bool is_registering;
+    atomic_bool stop_registering;
+    char *memory;
+    size_t bytes;
 };
 
 /* ---- submission; the lock is held ---- */
@@ -168,30 +179,80 @@ static void set_buffer(struct io_ring *u, int i, const char *memory, size_t byte
     u->buffer[i] = (struct registered){memory, bytes};
 }
 
+/* Has the system find the pages, whose clearing takes far longer than registering them. False when
+ * it is to stop. */
+static bool touch(struct io_ring *u, char *memory, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += TOUCHED_BYTES) {
+        if (atomic_load(&u->stop_registering))
+            return false;
+#ifdef MADV_POPULATE_WRITE
+        size_t n = bytes - at < TOUCHED_BYTES ? bytes - at : TOUCHED_BYTES;
+        madvise(memory + at, n, MADV_POPULATE_WRITE); /* an old system: registering does it */
+#else
+        (void)memory;
+#endif
+    }
+    return true;
+}
+
+static void *register_memory(void *arg)
+{
+    struct io *io = arg;
+    struct io_ring *u = io->ring;
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 19); /* reading comes first */
+    char *memory = u->memory;
+    size_t left = u->bytes;
+    for (int i = 0; left && i < REGISTERED_MOST; i++) {
+        size_t n = left < REGISTERED_BYTES ? left : REGISTERED_BYTES;
+        if (!touch(u, memory, n))
+            break;
+        pthread_mutex_lock(&io->lock);
+        while (i < REGISTERED_MOST && u->buffer[i].memory)
+            i++;
+        if (i < REGISTERED_MOST)
+            set_buffer(u, i, memory, n);
+        pthread_mutex_unlock(&io->lock);
+        memory += n;
+        left -= n;
+    }
+    return NULL;
+}
+
+/* Waits for the thread that registers; with `stop` it leaves the rest. */
+static void end_registering(struct io_ring *u, bool stop)
+{
+    if (!u->is_registering)
+        return;
+    atomic_store(&u->stop_registering, stop);
+    pthread_join(u->registrar, NULL);
+    u->is_registering = false;
+}
+
 static void remember(struct io *io, void *memory, size_t bytes)
 {
     struct io_ring *u = io->ring;
+    end_registering(u, false);
     pthread_mutex_lock(&io->lock);
     bool may = u->has_buffers && may_pin(u, bytes);
-    for (int i = 0; may && bytes && i < REGISTERED_MOST; i++) {
-        if (u->buffer[i].memory)
-            continue;
-        size_t n = bytes < REGISTERED_BYTES ? bytes : REGISTERED_BYTES;
-        set_buffer(u, i, memory, n);
-        memory = (char *)memory + n;
-        bytes -= n;
-    }
     bool note = !may && !u->was_noted;
     u->was_noted |= note;
     pthread_mutex_unlock(&io->lock);
     if (note)
         log_detail("the limit of locked memory is too low to register the arena for reading");
+    if (!may || !bytes)
+        return;
+    u->memory = memory;
+    u->bytes = bytes;
+    atomic_store(&u->stop_registering, false);
+    u->is_registering = !thread_start(&u->registrar, NULL, register_memory, io);
 }
 
 /* The pieces of one block lie one after the other. */
 static void forget(struct io *io, void *memory)
 {
     struct io_ring *u = io->ring;
+    end_registering(u, true);
     pthread_mutex_lock(&io->lock);
     for (int i = 0; i < REGISTERED_MOST; i++)
         if (u->buffer[i].memory && u->buffer[i].memory == (const char *)memory) {
@@ -236,6 +297,7 @@ static void stop(struct io *io)
     struct io_ring *u = io->ring;
     if (!u)
         return;
+    end_registering(u, true);
     if (u->is_reaping) {
         pthread_mutex_lock(&io->lock);
         struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);

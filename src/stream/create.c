@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A stream from its configuration, its sizes for the plan, and its reports. */
+#define _GNU_SOURCE
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>

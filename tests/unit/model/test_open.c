@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a model is refused for, in words that name it; keys that mean nothing; memory that runs out
  * while a model is opened and loaded. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -169,6 +170,43 @@ static void what_cannot_be_run_is_refused_in_words(void **state)
             !strstr(e.text, r->words[1]) || strchr(e.text, '\n'))
             fail_msg("%s with another %s: %s", r->model, r->changes[0].name, e.text);
         gguf_close(g);
+        assert_int_equal(mem_in_use(), before);
+    }
+}
+
+/* ---- loading ------------------------------------------------------------------------------------ */
+
+static void spoil(const char *path, const char *tensor, int value)
+{
+    struct err e = {0};
+    struct gguf_file *g = gguf_open(path, &e);
+    assert_non_null(g);
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    float nan = NAN;
+    long at = (long)gguf_tensor_find(g, tensor)->offset + value * (long)sizeof nan;
+    assert_int_equal(fseek(f, at, SEEK_SET), 0);
+    assert_int_equal(fwrite(&nan, sizeof nan, 1, f), 1);
+    fclose(f);
+    gguf_close(g);
+}
+
+/* Threads load; of several faults the first in order is told, whoever meets one first. */
+static void loading_tells_the_first_fault(void **state)
+{
+    const char *path = test_folder_name(&folder, "spoiled.gguf");
+    changed_write("q3m_plain", (const struct change[]){NO_CHANGE}, path);
+    spoil(path, "output_norm.weight", 2);
+    spoil(path, "blk.1.ffn_norm.weight", 3);
+    spoil(path, "blk.0.ffn_norm.weight", 5);
+    const struct plain_how how = {2, 64, 64, true, 64, cpu_isa_best()};
+    for (int i = 0; i < 20; i++) {
+        struct plain p;
+        struct err e = {0};
+        size_t before = mem_in_use();
+        assert_false(plain_open(&p, path, &how, &e));
+        if (!strstr(e.text, "\"output_norm.weight\": value 2 is not finite"))
+            fail_msg("%s", e.text);
         assert_int_equal(mem_in_use(), before);
     }
 }
@@ -384,6 +422,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_cannot_be_run_is_refused_in_words),
+        cmocka_unit_test(loading_tells_the_first_fault),
         cmocka_unit_test(keys_without_a_meaning_change_nothing),
         cmocka_unit_test(scaling_by_nothing_is_no_scaling),
         cmocka_unit_test(counts_of_heads_may_be_given_per_layer),
