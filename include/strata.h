@@ -348,7 +348,8 @@ struct strata_stats {
     uint64_t ahead_useful, ahead_late, ahead_wasted, ahead_cancelled;
     uint64_t bytes_read, bytes_urgent, bytes_ahead, bytes_rows;
     double drive_busy_gb_s; /* bytes read by the time of all passes, 10^9 bytes a second */
-    double wait_ms_per_token, moce_displaced;
+    double drive_busy_s; /* in which an expert's read was in flight */
+    double wait_s, wait_ms_per_token, moce_displaced; /* waited for the drive */
     uint64_t peak_rss, plan_total;
 };
 void strata_stats_get(const struct strata_model *m, struct strata_stats *out);

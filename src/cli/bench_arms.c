@@ -175,6 +175,20 @@ static bool run_program(const struct arm *a, struct json_out *out, struct strata
     return true;
 }
 
+/* The run's arm, and all that its repetition says. */
+static void put_run(struct comparison *c, const struct arm *a, const struct json *rep)
+{
+    json_putf(&c->runs, "%s{\"arm\": ", c->runs.bytes ? ", " : "");
+    json_put_string(&c->runs, a->name, strlen(a->name));
+    for (size_t i = 0; i < rep->count; i++) {
+        json_puts(&c->runs, ", ");
+        json_put_string(&c->runs, rep->keys[i].text, rep->keys[i].bytes);
+        json_puts(&c->runs, ": ");
+        json_put_value(&c->runs, &rep->items[i]);
+    }
+    json_puts(&c->runs, "}");
+}
+
 static bool take_speeds(struct comparison *c, struct arm *a, int round, struct json_out *text,
                         struct strata_error *e)
 {
@@ -186,16 +200,13 @@ static bool take_speeds(struct comparison *c, struct arm *a, int round, struct j
         const struct json *v = json_get(json_root(d), speed_keys[s]);
         ok = v && json_f64(v, &a->speed[s][round]);
     }
+    const struct json *reps = ok ? json_get(json_root(d), "reps") : NULL;
+    ok = reps && reps->kind == JSON_ARRAY && reps->count == 1;
+    if (ok)
+        put_run(c, a, &reps->items[0]);
     json_free(d);
     if (!ok)
         return fail(e, STRATA_FORMAT, "arm %s printed no speeds", a->name);
-    json_putf(&c->runs, "%s{\"arm\": ", c->runs.bytes ? ", " : "");
-    json_put_string(&c->runs, a->name, strlen(a->name));
-    for (int s = 0; s < SPEEDS; s++) {
-        json_putf(&c->runs, ", \"%s\": ", speed_keys[s]);
-        json_put_f64(&c->runs, a->speed[s][round]);
-    }
-    json_puts(&c->runs, "}");
     return true;
 }
 

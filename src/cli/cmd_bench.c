@@ -179,9 +179,41 @@ static void put_number(struct json_out *out, const char *key, double value)
     json_put_f64(out, value);
 }
 
+/* What the drive did and how long it was waited for, in the part that lies between two moments. */
+static void put_streaming(struct json_out *out, const char *part, const struct strata_stats *from,
+                          const struct strata_stats *to)
+{
+    const struct {
+        const char *name;
+        uint64_t from, to;
+    } counts[] = {
+        {"hits", from->hits, to->hits},
+        {"misses", from->misses, to->misses},
+        {"ahead_useful", from->ahead_useful, to->ahead_useful},
+        {"ahead_late", from->ahead_late, to->ahead_late},
+        {"ahead_wasted", from->ahead_wasted, to->ahead_wasted},
+        {"ahead_cancelled", from->ahead_cancelled, to->ahead_cancelled},
+        {"read_bytes", from->bytes_read, to->bytes_read},
+    };
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        json_putf(out, ", \"%s_%s\": %llu", part, counts[i].name,
+                  (unsigned long long)(counts[i].to - counts[i].from));
+    const struct {
+        const char *name;
+        double s;
+    } times[] = {{"wait_s", to->wait_s - from->wait_s},
+                 {"drive_busy_s", to->drive_busy_s - from->drive_busy_s}};
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "%s_%s", part, times[i].name);
+        put_number(out, key, times[i].s);
+    }
+}
+
 static void note_repetition(struct bench *b, size_t r, const struct strata_stats *prompt,
                             const struct strata_stats *all)
 {
+    static const struct strata_stats none;
     struct json_out *out = &b->list;
     json_putf(out, "%s{\"prefill_tok_s\": ", r ? ", " : "");
     json_put_f64(out, b->prefill[r]);
@@ -190,12 +222,9 @@ static void note_repetition(struct bench *b, size_t r, const struct strata_stats
     put_number(out, "decode_ms_p50", bench_quantile(b->latency_ms, b->tokens, 0.5));
     put_number(out, "decode_ms_p95", bench_quantile(b->latency_ms, b->tokens, 0.95));
     put_number(out, "decode_ms_first", first);
-    json_putf(out, ", \"prefill_read_bytes\": %llu, \"decode_read_bytes\": %llu",
-              (unsigned long long)prompt->bytes_read,
-              (unsigned long long)(all->bytes_read - prompt->bytes_read));
-    json_putf(out, ", \"prefill_misses\": %llu, \"decode_hits\": %llu, \"decode_misses\": %llu",
-              (unsigned long long)prompt->misses, (unsigned long long)(all->hits - prompt->hits),
-              (unsigned long long)(all->misses - prompt->misses));
+    put_streaming(out, "prefill", &none, prompt);
+    put_streaming(out, "decode", prompt, all);
+    put_number(out, "moce_displaced", all->moce_displaced);
     json_puts(out, "}");
     message_progress("repetition %zu of %zu: prompt %.2f, answer %.2f tokens a second", r + 1,
                      b->reps, b->prefill[r], b->decode[r]);

@@ -79,9 +79,11 @@ void strata_stats_get(const struct strata_model *m, struct strata_stats *out)
     out->prefill_tok_s = per_second(out->prefill_tokens, out->prefill_s);
     out->decode_tok_s = per_second(out->decode_tokens, out->decode_s);
     out->drive_busy_gb_s = per_second(out->bytes_read, out->prefill_s + out->decode_s) * 1e-9;
+    out->drive_busy_s = (double)(s.drive_busy_us - before->drive_busy_us) * 1e-6;
+    out->wait_s = (double)(s.wait_us - before->wait_us) * 1e-6;
     uint64_t tokens = out->prefill_tokens + out->decode_tokens;
     if (tokens)
-        out->wait_ms_per_token = (double)(s.wait_us - before->wait_us) * 1e-3 / (double)tokens;
+        out->wait_ms_per_token = out->wait_s * 1e3 / (double)tokens;
 }
 
 void strata_stats_reset(struct strata_model *m)
@@ -122,6 +124,8 @@ char *strata_stats_json(const struct strata_stats *s)
         {"bytes_ahead", false, s->bytes_ahead, 0},
         {"bytes_rows", false, s->bytes_rows, 0},
         {"drive_busy_gb_s", true, 0, s->drive_busy_gb_s},
+        {"drive_busy_s", true, 0, s->drive_busy_s},
+        {"wait_s", true, 0, s->wait_s},
         {"wait_ms_per_token", true, 0, s->wait_ms_per_token},
         {"moce_displaced", true, 0, s->moce_displaced},
         {"peak_rss", false, s->peak_rss, 0},

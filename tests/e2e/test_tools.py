@@ -96,6 +96,11 @@ class Bench(Case):
         self.assertEqual([run["arm"] for run in done["runs"]], ["two", "one", "one", "two"])
         self.assertEqual([arm["name"] for arm in done["arms"]], ["two", "one"])
         self.assertEqual(done["arms"][0]["decode_tok_s_ratio"], 1)
+        for run in done["runs"]:
+            for part, tokens in (("prefill", 8), ("decode", 3)):
+                for key in ("hits", "misses", "ahead_useful", "ahead_late", "ahead_wasted", "wait_s", "drive_busy_s"):
+                    self.assertIn(part + "_" + key, run)
+                self.assertGreater(run[part + "_hits"] + run[part + "_misses"], tokens)
         self.assertIn(b"two", self.succeeds("bench", "--arms", arms).out)
 
     def test_bad_arms_are_refused_by_name(self):
