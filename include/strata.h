@@ -338,7 +338,22 @@ bool strata_load(struct strata_session *s, const char *path, const struct strata
 
 /* ---- Statistics ----------------------------------------------------------------------------- */
 
-/* Since loading or strata_stats_reset. Names as in `--stats`. */
+/* What reading was like in prompts, or in answers. Records that a turn (a layer of a window or band)
+ * needs are hits or misses; of the misses, those `ahead_useful` were read before their turn, those
+ * `ahead_late` were under way, and the turn read the others itself. */
+struct strata_reading {
+    uint64_t hits, misses;
+    uint64_t ahead_useful, ahead_late, ahead_wasted, ahead_cancelled;
+    uint64_t read_bytes;
+    double ahead_share;      /* of the misses: useful or late; 0 of none */
+    double wait_s;           /* waited for the drive */
+    double drive_busy_s;     /* in which a record's read was under way */
+    double drive_busy_share; /* of the time in which something wanted was unread, that in which a
+                                read was under way; 1: nothing was wanted */
+};
+
+/* Since loading or strata_stats_reset. Names as in `--stats`, those of `prefill` and `decode` with
+ * that word before them. */
 struct strata_stats {
     uint64_t prefill_tokens, decode_tokens;
     double prefill_s, decode_s, load_s;
@@ -347,9 +362,14 @@ struct strata_stats {
     uint64_t hits, misses;
     uint64_t ahead_useful, ahead_late, ahead_wasted, ahead_cancelled;
     uint64_t bytes_read, bytes_urgent, bytes_ahead, bytes_rows;
-    double drive_busy_gb_s; /* bytes read by the time of all passes, 10^9 bytes a second */
-    double drive_busy_s; /* in which an expert's read was in flight */
+    double drive_busy_s;     /* as in struct strata_reading, like the share */
+    double drive_busy_gb_s;  /* records' bytes by that time, 10^9 a second */
+    double drive_busy_share;
+    uint64_t staging_empty;  /* passes at whose start no guess was staged */
+    uint64_t row_cache_hits; /* rows of n-gram tables that were kept from before */
+    uint64_t major_faults;   /* pages that the system had taken away */
     double wait_s, wait_ms_per_token, moce_displaced; /* waited for the drive */
+    struct strata_reading prefill, decode; /* sum up to the figures above */
     uint64_t peak_rss, plan_total;
 };
 void strata_stats_get(const struct strata_model *m, struct strata_stats *out);

@@ -31,6 +31,7 @@ struct arm {
     const char *name;
     char *const *argv;     /* of its runs, NULL at the end */
     double *speed[SPEEDS]; /* [rounds], in the order of time */
+    struct json_doc **run; /* [rounds] what each printed; NULL: not yet */
     double median[SPEEDS], least[SPEEDS], most[SPEEDS];
 };
 
@@ -103,6 +104,7 @@ static bool read_arm(struct comparison *c, const struct json *v, struct strata_e
     err_clear(&low);
     for (int s = 0; s < SPEEDS; s++)
         a->speed[s] = mem_alloc_array((size_t)c->rounds, sizeof **a->speed, "results", &low);
+    a->run = mem_alloc_array((size_t)c->rounds, sizeof *a->run, "results", &low);
     return take_error(e, &low) && build_arguments(c, a, flags, e);
 }
 
@@ -175,39 +177,23 @@ static bool run_program(const struct arm *a, struct json_out *out, struct strata
     return true;
 }
 
-/* The run's arm, and all that its repetition says. */
-static void put_run(struct comparison *c, const struct arm *a, const struct json *rep)
-{
-    json_putf(&c->runs, "%s{\"arm\": ", c->runs.bytes ? ", " : "");
-    json_put_string(&c->runs, a->name, strlen(a->name));
-    for (size_t i = 0; i < rep->count; i++) {
-        json_puts(&c->runs, ", ");
-        json_put_string(&c->runs, rep->keys[i].text, rep->keys[i].bytes);
-        json_puts(&c->runs, ": ");
-        json_put_value(&c->runs, &rep->items[i]);
-    }
-    json_puts(&c->runs, "}");
-}
-
-static bool take_speeds(struct comparison *c, struct arm *a, int round, struct json_out *text,
+static bool take_result(struct comparison *c, struct arm *a, int round, struct json_out *text,
                         struct strata_error *e)
 {
     struct err low;
     err_clear(&low);
-    struct json_doc *d = json_parse(text->text ? text->text : "", text->bytes, a->name, &low);
+    struct json_doc *d = a->run[round] =
+        json_parse(text->text ? text->text : "", text->bytes, a->name, &low);
     bool ok = d != NULL;
     for (int s = 0; ok && s < SPEEDS; s++) {
         const struct json *v = json_get(json_root(d), speed_keys[s]);
         ok = v && json_f64(v, &a->speed[s][round]);
     }
-    const struct json *reps = ok ? json_get(json_root(d), "reps") : NULL;
-    ok = reps && reps->kind == JSON_ARRAY && reps->count == 1;
-    if (ok)
-        put_run(c, a, &reps->items[0]);
-    json_free(d);
-    if (!ok)
-        return fail(e, STRATA_FORMAT, "arm %s printed no speeds", a->name);
-    return true;
+    json_putf(&c->runs, "%s{\"arm\": ", c->runs.bytes ? ", " : "");
+    json_put_string(&c->runs, a->name, strlen(a->name));
+    ok = ok && bench_stats_put_run(d, &c->runs);
+    json_puts(&c->runs, "}");
+    return ok || fail(e, STRATA_FORMAT, "arm %s printed no speeds", a->name);
 }
 
 static struct arm *arm_at(struct comparison *c, int round, int i)
@@ -222,7 +208,7 @@ static bool run_all(struct comparison *c, struct strata_error *e)
             struct arm *a = arm_at(c, round, i);
             struct json_out text = {0};
             message_progress("round %d of %lld: %s", round + 1, (long long)c->rounds, a->name);
-            bool ok = run_program(a, &text, e) && take_speeds(c, a, round, &text, e);
+            bool ok = run_program(a, &text, e) && take_result(c, a, round, &text, e);
             json_out_free(&text);
             if (!ok)
                 return false;
@@ -296,7 +282,8 @@ static void put_notes(const struct comparison *c, const double drifts[SPEEDS], b
     }
 }
 
-static void put_arm(const struct comparison *c, const struct arm *a, struct json_out *out)
+static void put_arm(const struct comparison *c, const struct arm *a, double *room,
+                    struct json_out *out)
 {
     json_puts(out, "{\"name\": ");
     json_put_string(out, a->name, strlen(a->name));
@@ -310,10 +297,12 @@ static void put_arm(const struct comparison *c, const struct arm *a, struct json
         json_putf(out, ", \"%s_ratio\": ", speed_keys[s]);
         json_put_f64(out, c->arm[0].median[s] > 0 ? a->median[s] / c->arm[0].median[s] : 0);
     }
+    bench_stats_put(a->run, (size_t)c->rounds, room, out);
     json_puts(out, "}");
 }
 
-static void put_json(const struct comparison *c, const double drifts[SPEEDS], struct json_out *out)
+static void put_json(const struct comparison *c, const double drifts[SPEEDS], double *room,
+                     struct json_out *out)
 {
     json_puts(out, "{\"model\": ");
     json_put_string(out, c->model, strlen(c->model));
@@ -321,7 +310,7 @@ static void put_json(const struct comparison *c, const double drifts[SPEEDS], st
               c->gen, (long long)c->rounds);
     for (int i = 0; i < c->n_arms; i++) {
         json_puts(out, i ? ", " : "");
-        put_arm(c, &c->arm[i], out);
+        put_arm(c, &c->arm[i], room, out);
     }
     json_puts(out, "], \"drift\": {");
     for (int s = 0; s < SPEEDS; s++) {
@@ -336,7 +325,8 @@ static void put_json(const struct comparison *c, const double drifts[SPEEDS], st
     out->failed |= c->runs.failed;
 }
 
-static void put_table(const struct comparison *c, const double drifts[SPEEDS], struct json_out *out)
+static void put_table(const struct comparison *c, const double drifts[SPEEDS], double *room,
+                      struct json_out *out)
 {
     json_putf(out, "%-20s %32s %32s\n", "tokens a second", "prompt (least to most)",
               "answer (least to most)");
@@ -347,6 +337,9 @@ static void put_table(const struct comparison *c, const double drifts[SPEEDS], s
             json_putf(out, " %10.2f (%8.2f to %8.2f)", a->median[s], a->least[s], a->most[s]);
         json_puts(out, "\n");
     }
+    bench_stats_put_title(out);
+    for (int i = 0; i < c->n_arms; i++)
+        bench_stats_put_row(c->arm[i].run, (size_t)c->rounds, c->arm[i].name, room, out);
     put_notes(c, drifts, false, out);
 }
 
@@ -362,9 +355,9 @@ static bool report(struct comparison *c, bool is_json, struct strata_error *e)
     double drifts[SPEEDS];
     for (int s = 0; s < SPEEDS; s++)
         drifts[s] = drift(c, s, room);
-    mem_free(room);
     struct json_out out = {0};
-    (is_json ? put_json : put_table)(c, drifts, &out);
+    (is_json ? put_json : put_table)(c, drifts, room, &out);
+    mem_free(room);
     return output_json(&out, e);
 }
 
@@ -383,6 +376,9 @@ static void free_all(struct comparison *c)
         mem_free((void *)c->arm[i].argv);
         for (int s = 0; s < SPEEDS; s++)
             mem_free(c->arm[i].speed[s]);
+        for (int64_t r = 0; c->arm[i].run && r < c->rounds; r++)
+            json_free(c->arm[i].run[r]);
+        mem_free((void *)c->arm[i].run);
     }
     json_out_free(&c->runs);
     json_free(c->doc);

@@ -179,42 +179,33 @@ static void put_number(struct json_out *out, const char *key, double value)
     json_put_f64(out, value);
 }
 
-/* What the drive did and how long it was waited for, in the part that lies between two moments. */
-static void put_streaming(struct json_out *out, const char *part, const struct strata_stats *from,
-                          const struct strata_stats *to)
+/* The keys of --stats but for the speeds, which the repetition has measured itself. */
+static bool put_stats(const struct strata_stats *stats, struct json_out *out)
 {
-    const struct {
-        const char *name;
-        uint64_t from, to;
-    } counts[] = {
-        {"hits", from->hits, to->hits},
-        {"misses", from->misses, to->misses},
-        {"ahead_useful", from->ahead_useful, to->ahead_useful},
-        {"ahead_late", from->ahead_late, to->ahead_late},
-        {"ahead_wasted", from->ahead_wasted, to->ahead_wasted},
-        {"ahead_cancelled", from->ahead_cancelled, to->ahead_cancelled},
-        {"read_bytes", from->bytes_read, to->bytes_read},
-    };
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        json_putf(out, ", \"%s_%s\": %llu", part, counts[i].name,
-                  (unsigned long long)(counts[i].to - counts[i].from));
-    const struct {
-        const char *name;
-        double s;
-    } times[] = {{"wait_s", to->wait_s - from->wait_s},
-                 {"drive_busy_s", to->drive_busy_s - from->drive_busy_s}};
-    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
-        char key[64];
-        snprintf(key, sizeof key, "%s_%s", part, times[i].name);
-        put_number(out, key, times[i].s);
+    char *text = strata_stats_json(stats);
+    struct err ignored;
+    err_clear(&ignored);
+    struct json_doc *d = text ? json_parse(text, strlen(text), "statistics", &ignored) : NULL;
+    const struct json *all = d ? json_root(d) : NULL;
+    for (size_t i = 0; all && i < all->count; i++) {
+        if (!strcmp(all->keys[i].text, "prefill_tok_s") ||
+            !strcmp(all->keys[i].text, "decode_tok_s"))
+            continue;
+        json_puts(out, ", ");
+        json_put_string(out, all->keys[i].text, all->keys[i].bytes);
+        json_puts(out, ": ");
+        json_put_value(out, &all->items[i]);
     }
+    json_free(d);
+    strata_free(text);
+    return all != NULL;
 }
 
-static void note_repetition(struct bench *b, size_t r, const struct strata_stats *prompt,
-                            const struct strata_stats *all)
+static void note_repetition(struct bench *b, size_t r)
 {
-    static const struct strata_stats none;
     struct json_out *out = &b->list;
+    struct strata_stats stats;
+    strata_stats_get(b->model, &stats);
     json_putf(out, "%s{\"prefill_tok_s\": ", r ? ", " : "");
     json_put_f64(out, b->prefill[r]);
     put_number(out, "decode_tok_s", b->decode[r]);
@@ -222,9 +213,8 @@ static void note_repetition(struct bench *b, size_t r, const struct strata_stats
     put_number(out, "decode_ms_p50", bench_quantile(b->latency_ms, b->tokens, 0.5));
     put_number(out, "decode_ms_p95", bench_quantile(b->latency_ms, b->tokens, 0.95));
     put_number(out, "decode_ms_first", first);
-    put_streaming(out, "prefill", &none, prompt);
-    put_streaming(out, "decode", prompt, all);
-    put_number(out, "moce_displaced", all->moce_displaced);
+    if (!put_stats(&stats, out))
+        out->failed = true;
     json_puts(out, "}");
     message_progress("repetition %zu of %zu: prompt %.2f, answer %.2f tokens a second", r + 1,
                      b->reps, b->prefill[r], b->decode[r]);
@@ -234,16 +224,11 @@ static bool repeat(struct bench *b, struct strata_error *e)
 {
     for (size_t r = 0; r < b->reps; r++) {
         int64_t prompt_us, decode_us;
-        struct strata_stats prompt, all;
-        if (!feed_prompt(b, &prompt_us, e))
+        if (!feed_prompt(b, &prompt_us, e) || !decode(b, &decode_us, e))
             return false;
-        strata_stats_get(b->model, &prompt);
-        if (!decode(b, &decode_us, e))
-            return false;
-        strata_stats_get(b->model, &all);
         b->prefill[r] = b->prompt ? per_second(b->prompt, prompt_us) : 0;
         b->decode[r] = b->tokens ? per_second(b->tokens, decode_us) : 0;
-        note_repetition(b, r, &prompt, &all);
+        note_repetition(b, r);
     }
     message_progress_end();
     return true;

@@ -80,8 +80,9 @@ struct io {
     bool has_failed[IO_COPIES]; /* not used any more */
     bool is_prompt, stopping;
     int large_in_flight;
-    int64_t busy_since;
-    uint64_t busy_us;
+    int64_t busy_since, wanted_since;
+    uint64_t busy_us, wanted_us;
+    bool is_wanting, was_wanted; /* io_set_wanting; something is wanted since wanted_since */
 };
 
 extern const struct io_engine io_engine_pread, io_engine_sim, io_engine_fake, io_engine_uring;
@@ -108,6 +109,9 @@ struct io_request *io_take(struct io *io);
 /* The request's `bytes` and `error` are set: the completion is published, or it goes back into its
  * lane for another copy of the file. The caller kicks the engine afterwards. */
 void io_finish(struct io *io, struct io_request *r);
+
+/* The lanes have changed: whether anything is wanted may have too. */
+void io_note_wanted(struct io *io);
 
 /* `o` with its defaults filled in. */
 struct io_options io_options_filled(const struct io_options *o);

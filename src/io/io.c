@@ -305,6 +305,7 @@ void io_submit(struct io_queue *q, enum io_lane lane, int file, uint64_t offset,
     if (q->by_tag)
         q->by_tag[tag] = r;
     io_list_append(&io->lane[lane], r);
+    io_note_wanted(io);
     io->engine->kick(io);
     pthread_mutex_unlock(&io->lock);
 }
@@ -360,6 +361,7 @@ bool io_cancel(struct io_queue *q, uint64_t tag)
     if (r) {
         io_list_remove(&q->io->lane[r->lane], r);
         make_spare(q, r);
+        io_note_wanted(q->io);
     }
     pthread_mutex_unlock(&q->io->lock);
     return r;
@@ -435,6 +437,7 @@ void io_queue_close(struct io_queue *q)
                 make_spare(q, r);
             }
         }
+        io_note_wanted(q->io);
         pthread_mutex_unlock(&q->io->lock);
     }
     while (io_wait(q, &c, 1))

@@ -107,6 +107,11 @@ int io_outstanding(const struct io_queue *q);
 void io_set_prompt(struct io *io, bool is_prompt);
 /* Time in which an urgent or ahead read was in flight, since creation. */
 uint64_t io_busy_us(struct io *io);
+/* Time in which an urgent or ahead read was submitted and not done, or the caller wanted more than
+ * it could submit (io_set_wanting): what the drive should have been busy in. Never below the other. */
+uint64_t io_wanted_us(struct io *io);
+/* The caller has more to read, but no memory to read it into. */
+void io_set_wanting(struct io *io, bool is_wanting);
 /* Name of the engine that runs: "uring", "pread", "sim", "fake". */
 const char *io_engine_name(const struct io *io);
 

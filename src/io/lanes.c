@@ -67,6 +67,24 @@ static void count_large(struct io *io, int change)
         io->busy_us += (uint64_t)(clock_us() - io->busy_since);
 }
 
+static bool is_wanted(const struct io *io)
+{
+    return io->is_wanting || io->large_in_flight || io->lane[IO_URGENT].first ||
+           io->lane[IO_AHEAD].first;
+}
+
+void io_note_wanted(struct io *io)
+{
+    bool now = is_wanted(io);
+    if (now == io->was_wanted)
+        return;
+    if (now)
+        io->wanted_since = clock_us();
+    else
+        io->wanted_us += (uint64_t)(clock_us() - io->wanted_since);
+    io->was_wanted = now;
+}
+
 struct io_request *io_take(struct io *io)
 {
     int copy;
@@ -112,6 +130,7 @@ void io_finish(struct io *io, struct io_request *r)
         count_large(io, -1);
     if (!r->error || io->copies == 1 || !io_request_want(io, r) || !try_again(io, r))
         io_publish(r);
+    io_note_wanted(io);
 }
 
 void io_set_prompt(struct io *io, bool is_prompt)
@@ -128,6 +147,24 @@ uint64_t io_busy_us(struct io *io)
     uint64_t us = io->busy_us;
     if (io->large_in_flight)
         us += (uint64_t)(clock_us() - io->busy_since);
+    pthread_mutex_unlock(&io->lock);
+    return us;
+}
+
+void io_set_wanting(struct io *io, bool is_wanting)
+{
+    pthread_mutex_lock(&io->lock);
+    io->is_wanting = is_wanting;
+    io_note_wanted(io);
+    pthread_mutex_unlock(&io->lock);
+}
+
+uint64_t io_wanted_us(struct io *io)
+{
+    pthread_mutex_lock(&io->lock);
+    uint64_t us = io->wanted_us;
+    if (io->was_wanted)
+        us += (uint64_t)(clock_us() - io->wanted_since);
     pthread_mutex_unlock(&io->lock);
     return us;
 }

@@ -248,6 +248,7 @@ bool session_run_bands(struct strata_session *s, int end, int first, enum logits
     struct running r = {s, pass, first, s->state->position, end};
     struct stream *stream = s->model->stream;
     int64_t began = clock_us();
+    struct stream_stats read_before = stats_of_reads(s->model);
     bool ok = true;
     if (stream) {
         tracing_prompt(s->model, end - s->state->position);
@@ -278,6 +279,7 @@ bool session_run_bands(struct strata_session *s, int end, int first, enum logits
         stream_prompt_end(stream);
         tracing_prompt(s->model, 0);
     }
+    stats_note_prompt(s->model, &read_before);
     s->model->counters.prefill_us += clock_us() - began;
     return ok;
 }

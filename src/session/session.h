@@ -33,6 +33,7 @@ struct session_counters {
     uint64_t prefill_tokens, decode_tokens;
     int64_t prefill_us, decode_us, load_us;
     uint64_t drafted, accepted; /* guesses that were fed, that were right */
+    struct stream_stats prefill; /* what of the stream's figures belongs to prompts */
 };
 
 struct strata_model {
@@ -94,6 +95,13 @@ size_t session_snapshot_bytes(const struct strata_model *m);
 /* The interfaces of model/moe.h, wired to a stream and its rows. */
 void wire_experts(struct expert_source *out, struct stream *s);
 void wire_rows(struct row_source *out, struct stream_rows *r);
+
+/* ---- Statistics (stats.c) --------------------------------------------------------------------- */
+
+/* What has been read so far. */
+struct stream_stats stats_of_reads(const struct strata_model *m);
+/* What was read since `before` was read for a prompt. */
+void stats_note_prompt(struct strata_model *m, const struct stream_stats *before);
 
 /* ---- Tracing (tracing.c) --------------------------------------------------------------------- */
 

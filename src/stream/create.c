@@ -249,12 +249,14 @@ void stream_get_stats(const struct stream *s, struct stream_stats *out)
     *out = s->stats;
     out->major_faults = major_faults() - s->stats.major_faults;
     out->drive_busy_us = io_busy_us(s->io) - s->stats.drive_busy_us;
+    out->drive_wanted_us = io_wanted_us(s->io) - s->stats.drive_wanted_us;
     out->displaced = s->displaced_rows ? s->displaced / (double)s->displaced_rows : 0;
 }
 
 void stream_reset_stats(struct stream *s)
 {
     s->stats = (struct stream_stats){.drive_busy_us = io_busy_us(s->io),
+                                     .drive_wanted_us = io_wanted_us(s->io),
                                      .major_faults = major_faults()};
     s->displaced = 0;
     s->displaced_rows = 0;

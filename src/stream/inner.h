@@ -190,6 +190,8 @@ struct stream {
     bool gives_back; /* slots, while the system is short of memory */
     int64_t pressure_checked_us, calm_since_us;
 
+    bool is_wanting; /* as the reads were told (slots_note_wanting) */
+
     const _Atomic bool *cancel;
     struct stream_watch watch;
     struct stream_stats stats;
@@ -247,6 +249,8 @@ void slot_release(struct stream *s, int i);
 /* RESIDENT: its place becomes free. */
 void slot_evict(struct stream *s, int i);
 void slots_free_all(struct stream *s);
+/* Tells the reads whether something is to be read for which there is no slot. */
+void slots_note_wanting(struct stream *s);
 
 /* ---- victims.c ---- */
 

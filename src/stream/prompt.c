@@ -31,6 +31,7 @@ void prompt_go_on(struct stream *s)
     while (!turn_comes_first && a->next < a->n &&
            ahead_stage(s, a->layer, s->ahead_expert[a->next]))
         a->next++;
+    slots_note_wanting(s);
 }
 
 void prompt_settle(struct stream *s)
@@ -76,6 +77,7 @@ void prompt_next_band(struct stream *s)
     int64_t most = s->prompt_rows * s->experts_used; /* that can be selected at all */
     if (s->ahead.n > most)
         s->ahead.n = (int)most;
+    slots_note_wanting(s);
 }
 
 /* ---- borrowing ---- */
@@ -182,6 +184,7 @@ void stream_prompt_end(struct stream *s)
     s->is_prompt = false;
     s->ahead.n = 0;
     ahead_drop_all(s);
+    slots_note_wanting(s);
     io_set_prompt(s->io, false);
     for (int c = 0; c < s->arena.classes; c++) {
         s->pool[c].capacity += s->pool[c].borrowed;

@@ -229,3 +229,12 @@ int slot_take(struct stream *s, int class_index)
     turn_report_wait(s, -1, s->stats.wait_us - waited, STREAM_NO_SLOT, 0);
     return i;
 }
+
+void slots_note_wanting(struct stream *s)
+{
+    bool is_wanting =
+        (s->turn.is_active && s->turn.unread < s->turn.wanted) || s->ahead.next < s->ahead.n;
+    if (is_wanting != s->is_wanting)
+        io_set_wanting(s->io, is_wanting);
+    s->is_wanting = is_wanting;
+}

@@ -86,7 +86,8 @@ struct stream_stats {
     uint64_t bytes_read, bytes_urgent, bytes_ahead, bytes_rows;
     uint64_t wait_us; /* time in which the caller waited for a read */
     uint64_t turns;
-    uint64_t drive_busy_us; /* an urgent or ahead read was in flight */
+    uint64_t drive_busy_us;   /* an urgent or ahead read was in flight */
+    uint64_t drive_wanted_us; /* one was wanted and had not come, whether it could begin or not */
     uint64_t staging_empty; /* passes at whose start no guess was staged */
     uint64_t row_cache_hits;
     uint64_t major_faults; /* of the process: pages that the system had taken away */

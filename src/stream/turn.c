@@ -227,12 +227,15 @@ static void go_on_reading(struct stream *s)
             continue;
         while (p->staged + p->passing >= room && slot_give_up_guess(s, t->class_index))
             ; /* they were left by a pass that was cut short */
-        if (p->staged + p->passing >= room || (i = slot_take_idle(s, t->class_index)) < 0)
+        if (p->staged + p->passing >= room || (i = slot_take_idle(s, t->class_index)) < 0) {
+            slots_note_wanting(s);
             return;
+        }
         read_miss(s, &s->want[t->unread], i, SLOT_PASSING);
     }
     if (t->is_band)
         prompt_go_on(s);
+    slots_note_wanting(s);
 }
 
 bool stream_begin(struct stream *s, int layer, const int32_t *ids, int n, bool is_band,
@@ -437,6 +440,7 @@ void stream_end(struct stream *s)
             slot_cancel(s, i);
     }
     t->is_active = false;
+    slots_note_wanting(s);
     ahead_expire(s);
     if (t->is_band && t->layer == s->last_layer)
         prompt_next_band(s);

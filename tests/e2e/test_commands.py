@@ -69,8 +69,14 @@ class Run(Case):
         done = self.succeeds("run", "-m", DEMO, "-p", PROMPT, "-n", "8", "--seed", "3", "--arena", "20%", "--json").json()
         for key in ("text", "ids", "prompt_tokens", "tokens", "finish_reason", "seed", "prefill_tok_s", "decode_tok_s", "hits",
                     "drafted", "accepted", "misses", "ahead_useful", "ahead_late", "ahead_wasted", "ahead_cancelled", "bytes_read", "bytes_urgent",
-                    "bytes_ahead", "drive_busy_gb_s", "wait_ms_per_token", "moce_displaced", "peak_rss", "plan_total"):
+                    "bytes_ahead", "drive_busy_gb_s", "wait_ms_per_token", "moce_displaced", "peak_rss", "plan_total",
+                    "drive_busy_share", "row_cache_hits", "major_faults", "staging_empty", "prefill_ahead_share"):
             self.assertIn(key, done)
+        for key in ("hits", "misses", "ahead_useful", "ahead_late", "ahead_wasted"):
+            self.assertEqual(done[key], done["prefill_" + key] + done["decode_" + key], key)
+        self.assertEqual(done["bytes_read"], done["prefill_read_bytes"] + done["decode_read_bytes"])
+        self.assertGreater(done["prefill_misses"], 0)
+        self.assertTrue(0 < done["drive_busy_share"] <= 1)
         self.assertEqual(done["seed"], 3)
         self.assertEqual(len(done["ids"]), done["tokens"])
         self.assertGreater(done["misses"], 0)

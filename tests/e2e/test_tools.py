@@ -96,6 +96,10 @@ class Bench(Case):
         self.assertEqual([run["arm"] for run in done["runs"]], ["two", "one", "one", "two"])
         self.assertEqual([arm["name"] for arm in done["arms"]], ["two", "one"])
         self.assertEqual(done["arms"][0]["decode_tok_s_ratio"], 1)
+        for arm in done["arms"]:  # medians of the runs' statistics
+            runs = sorted(run["misses"] for run in done["runs"] if run["arm"] == arm["name"])
+            self.assertEqual(arm["stats"]["misses"], sum(runs) / 2)
+            self.assertLessEqual(arm["stats"]["prefill_drive_busy_share"], 1)
         for run in done["runs"]:
             for part, tokens in (("prefill", 8), ("decode", 3)):
                 for key in ("hits", "misses", "ahead_useful", "ahead_late", "ahead_wasted", "wait_s", "drive_busy_s"):

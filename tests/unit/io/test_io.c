@@ -389,6 +389,26 @@ static void an_urgent_read_waits_for_what_is_in_flight_and_no_longer(void **stat
     }
 }
 
+static void what_is_wanted_and_not_read_is_timed_whether_the_drive_is_busy_or_not(void **state)
+{
+    struct io *io = open_io(&(struct io_options){.engine = "pread"});
+    struct io_queue *q = io_queue_create(io, 1, NULL);
+    assert_int_equal(io_wanted_us(io), 0);
+    io_set_wanting(io, true);
+    while (io_wanted_us(io) < 2000)
+        usleep(500);
+    io_set_wanting(io, false);
+    uint64_t wanted = io_wanted_us(io);
+    assert_int_equal(io_busy_us(io), 0); /* nothing was there to be busy with */
+    read_one(io, q, 0, io_align(io));
+    assert_true(io_wanted_us(io) - wanted >= io_busy_us(io));
+    wanted = io_wanted_us(io);
+    usleep(2000);
+    assert_int_equal(io_wanted_us(io), wanted); /* all is read, nothing is wanted */
+    io_queue_close(q);
+    io_close(io);
+}
+
 static void a_wait_may_have_an_end(void **state)
 {
     struct gate g = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
@@ -636,6 +656,7 @@ int main(void)
         IO_TEST(urgent_reads_pass_guesses_and_a_guess_leaves_depth_to_them),
         IO_TEST(a_guess_that_is_waited_for_passes_the_others_and_prompts_use_all_depth),
         IO_TEST(an_urgent_read_waits_for_what_is_in_flight_and_no_longer),
+        IO_TEST(what_is_wanted_and_not_read_is_timed_whether_the_drive_is_busy_or_not),
         IO_TEST(a_wait_may_have_an_end),
         IO_TEST(the_engine_is_io_uring_unless_the_system_forbids_it),
         IO_TEST(memory_may_be_registered_and_forgotten),
