@@ -7,12 +7,12 @@ FLAGS =
 
 # Debian packages: what building needs, and what the tests need on top.
 BUILD_PACKAGES = gcc libc6-dev meson ninja-build pkg-config libedit-dev libhwloc-dev libxxhash-dev liburing-dev
-TEST_PACKAGES = $(BUILD_PACKAGES) libcmocka-dev python3 python3-numpy tar xz-utils
+TEST_PACKAGES = $(BUILD_PACKAGES) libcmocka-dev python3 python3-numpy tar xz-utils valgrind
 
 DEMO_MODEL = models/strata-demo.gguf
 DEMO_PROMPT = Once upon a time there was a king who had three daughters, and
 
-.PHONY: all programs test-programs run test clean
+.PHONY: all programs test-programs run test record-instructions clean
 
 all: programs
 	@echo
@@ -41,6 +41,10 @@ run:
 
 test: test-programs
 	@tests/run-all $(BUILD)
+
+# After a change that costs or saves instructions on purpose: make record-instructions REASON='why'
+record-instructions: test-programs
+	@tests/instructions --record '$(REASON)' $(BUILD)
 
 clean:
 	rm -rf $(BUILD)
