@@ -16,7 +16,13 @@
 #define WORTH_PERCENT 7
 #define COUNTED_MOST 4096 /* then both counts are halved */
 #define PRIOR 32          /* guesses that the table below stands for, before there are real ones */
-#define GUARD_PASSES 16   /* a period of the guard */
+
+/* The guard: above the first busy share of the drive a guess must be worth more, in proportion, up
+ * to the second. There a read that nobody wants holds up one that somebody waits for. */
+#define GUARD_PASSES 16 /* a period */
+#define GUARD_FREE 0.5
+#define GUARD_FULL 0.95
+#define GUARD_PERCENT 50
 
 /* Won of PRIOR, by rank: measured on a large model, where it was .58 at rank 0 and .08 at rank 6.
  */
@@ -24,18 +30,19 @@ static const uint8_t prior_won[] = {19, 15, 11, 7, 5, 4, 3, 2, 2, 1};
 
 /* ---- what guesses are worth ---- */
 
-static bool is_worth_it(const struct guess_record *g, int rank)
+static bool is_worth_it(const struct guess_record *g, int rank, uint32_t percent)
 {
     uint32_t prior = rank < (int)sizeof prior_won ? prior_won[rank] : 0;
-    return (g->won[rank] + prior) * 100 >= (g->tried[rank] + PRIOR) * WORTH_PERCENT;
+    return (g->won[rank] + prior) * 100 >= (g->tried[rank] + PRIOR) * percent;
 }
 
 bool ahead_may_read(const struct stream *s, int layer, int rank)
 {
     const struct stream_ahead *o = &s->ahead_options;
-    if (o->is_off || rank >= s->guard_ranks)
+    if (o->is_off)
         return false;
-    return o->ranks ? rank < o->ranks : is_worth_it(&s->guesses[layer], rank);
+    return o->ranks ? rank < o->ranks
+                    : is_worth_it(&s->guesses[layer], rank, WORTH_PERCENT + s->guard_percent);
 }
 
 static void learn(struct stream *s)
@@ -88,17 +95,24 @@ static void settle_unselected(struct stream *s, int i)
         s->slot[i].until_turn = s->turns + 1;
 }
 
+uint32_t ahead_guard_percent(double busy_share)
+{
+    double part = (busy_share - GUARD_FREE) / (GUARD_FULL - GUARD_FREE);
+    part = part < 0 ? 0 : part > 1 ? 1 : part;
+    return (uint32_t)(part * (GUARD_PERCENT - WORTH_PERCENT) + 0.5);
+}
+
 static void guard(struct stream *s)
 {
-    int64_t now = clock_us();
-    uint64_t busy = io_busy_us(s->io);
     if (++s->guard_passes < GUARD_PASSES)
         return;
-    double share = (double)(busy - s->guard_busy_us) / (double)(now - s->guard_since + 1);
-    if (s->guard_since && share > 0.95)
-        s->guard_ranks = s->guard_ranks > 16 ? 8 : s->guard_ranks / 2;
-    else if (s->guard_ranks < STREAM_RANKS_MOST)
-        s->guard_ranks = 2 * s->guard_ranks + 1;
+    int64_t now = clock_us();
+    uint64_t busy = io_busy_us(s->io);
+    if (s->guard_since) /* half way from what it was: reading less makes the drive less busy */
+        s->guard_percent =
+            (s->guard_percent + ahead_guard_percent((double)(busy - s->guard_busy_us) /
+                                                    (double)(now - s->guard_since + 1))) /
+            2;
     s->guard_passes = 0;
     s->guard_since = now;
     s->guard_busy_us = busy;

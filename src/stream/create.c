@@ -197,7 +197,6 @@ struct stream *stream_create(const struct stream_config *c, struct io *io, struc
     s->split = c->split > 1 ? c->split : 1;
     s->ahead_options = c->ahead;
     s->has_look_ahead = !c->no_look_ahead;
-    s->guard_ranks = STREAM_RANKS_MOST;
     s->gives_back = c->gives_back;
     if (!arena_cut(c, io_align(io), &s->arena, e) || !copy_layers(s, c, e) ||
         !allocate_tables(s, c, e) || !allocate_slots(s, c, e)) {

@@ -173,7 +173,7 @@ struct stream {
     struct stream_ahead ahead_options;
     bool has_look_ahead;          /* bands too */
     struct guess_record *guesses; /* [layers] */
-    int guard_ranks;              /* ranks that the guard lets through */
+    uint32_t guard_percent;       /* that the guard asks of a guess besides */
     int64_t guard_since;          /* of its present period */
     uint64_t guard_busy_us;
     int guard_passes;
@@ -277,6 +277,9 @@ void turn_report_wait(const struct stream *s, int expert, uint64_t us, enum stre
 /* Drops guesses of `layer` that the turn did not select: those that have not started to be read
  * now, the others when this and one more turn are over. Notes what the guesses were worth. */
 void ahead_settle(struct stream *s);
+/* What is asked of a guess, in percent besides the usual, of a drive that is busy for this share of
+ * the time. */
+uint32_t ahead_guard_percent(double busy_share);
 /* Forgets the guess at the turn's layer. */
 void ahead_forget(struct stream *s);
 /* Drops guesses whose time is over. */

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "reference.h"
+#include "stream/inner.h"
 
 struct told {
     uint64_t us, times[STREAM_WHYS];
@@ -151,6 +152,50 @@ static void guesses_that_found_no_slot_are_named(void **state)
     io_close(io);
 }
 
+/* Passes without a miss, as many as the guard takes for `periods` judgements. */
+static void pass_time(struct stream *s, int periods)
+{
+    for (int i = 0; i < 16 * periods; i++) {
+        turn(s, 0, 0, 1, -1, -1);
+        if (i % 16 == 0)
+            nanosleep(&ms_5, NULL);
+    }
+}
+
+static void more_is_asked_of_guesses_while_the_drive_is_busy(void **state)
+{
+    struct told told = {0};
+    struct io *io = open_files(&(struct io_options){.pread = gated_read});
+    struct stream *s = open_watched(io, &(struct stream_ahead){.has_guard = true}, &told);
+    struct err e = {0};
+    struct stream_record out;
+    const int32_t id = 0, guess = 20;
+    turn(s, 0, 0, 1, -1, -1);
+    pass_time(s, 2);
+    assert_true(ahead_may_read(s, 3, 5));
+    atomic_store(&is_shut, true);
+    assert_true(stream_begin(s, 0, &id, 1, false, &e));
+    stream_guess(s, 3, &guess, NULL, 1, 1, false);
+    assert_int_equal(stream_next(s, &out, 1, &e), 1);
+    stream_end(s);
+    for (int i = 0; i < 64; i++) { /* a read is in flight all the time */
+        assert_true(stream_begin(s, 0, &id, 1, false, &e));
+        assert_int_equal(stream_next(s, &out, 1, &e), 1);
+        stream_end(s);
+        if (i % 16 == 0)
+            nanosleep(&ms_5, NULL);
+    }
+    assert_false(ahead_may_read(s, 3, 5));
+    assert_true(ahead_may_read(s, 3, 0)); /* nearly always right */
+    turn(s, 3, 20, 1, -1, -1);
+    pass_time(s, 9);
+    assert_true(ahead_may_read(s, 3, 5));
+    assert_true(ahead_guard_percent(0.4) == 0 && ahead_guard_percent(0.7) > 10 &&
+                ahead_guard_percent(0.96) == ahead_guard_percent(1));
+    stream_free(s);
+    io_close(io);
+}
+
 static void all_that_is_waited_is_told(void **state)
 {
     static const char *const engines[] = {"sim:delay=0-2ms,seed=3", "sim:rate=300M", "pread"};
@@ -191,6 +236,7 @@ int main(void)
         cmocka_unit_test(every_reason_is_named),
         cmocka_unit_test(a_wait_that_is_cut_short_says_so_and_what_it_lost_too),
         cmocka_unit_test(guesses_that_found_no_slot_are_named),
+        cmocka_unit_test(more_is_asked_of_guesses_while_the_drive_is_busy),
         cmocka_unit_test(all_that_is_waited_is_told),
     };
     return cmocka_run_group_tests(tests, write_layers, remove_layers);
