@@ -2,10 +2,14 @@
 #define _GNU_SOURCE
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -123,6 +127,51 @@ static bool write_failed(struct file_writer *w, const char *what, struct err *e)
     return err_set(e, ERR_IO, "%s: %s: %s", w->path, what, strerror(errno));
 }
 
+/* The folder of a path into folder[0..room-1]; returns the name in it, NULL: it does not fit. */
+static const char *split_path(const char *path, char *folder, size_t room)
+{
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) + (slash == path) : 1;
+    if (n >= room)
+        return NULL;
+    memcpy(folder, slash ? path : ".", n);
+    folder[n] = 0;
+    return slash ? slash + 1 : path;
+}
+
+/* Removes a temporary file whose writer has died: regular, ours, and locked by nobody, which tells
+ * of writers whose process number means nothing here. */
+static void remove_leftover(int folder, const char *name)
+{
+    struct stat st;
+    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return;
+    if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+        !flock(fd, LOCK_EX | LOCK_NB))
+        unlinkat(folder, name, 0);
+    close(fd);
+}
+
+/* What processes that were killed have left of writing `path`. Nothing depends on it. */
+static void remove_leftovers(const char *path)
+{
+    char folder[4096], *end;
+    const char *name = split_path(path, folder, sizeof folder);
+    size_t n = name ? strlen(name) : 0;
+    DIR *d = n ? opendir(folder) : NULL;
+    for (struct dirent *f; d && (f = readdir(d));) {
+        if (strncmp(f->d_name, name, n) || strncmp(f->d_name + n, ".tmp-", 5))
+            continue;
+        const char *digits = f->d_name + n + 5;
+        long pid = *digits >= '1' && *digits <= '9' ? strtol(digits, &end, 10) : 0;
+        if (pid > 0 && !*end && pid == (pid_t)pid && kill((pid_t)pid, 0) && errno == ESRCH)
+            remove_leftover(dirfd(d), f->d_name);
+    }
+    if (d)
+        closedir(d);
+}
+
 bool file_write_begin(struct file_writer *w, const char *path, unsigned mode, struct err *e)
 {
     struct stat st;
@@ -136,6 +185,7 @@ bool file_write_begin(struct file_writer *w, const char *path, unsigned mode, st
         file_write_abort(w);
         return false;
     }
+    remove_leftovers(path);
     snprintf(w->temporary, n + 32, "%s.tmp-%ld", path, (long)getpid());
     w->fd = open(w->temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, (mode_t)mode);
     if (w->fd < 0) {
@@ -143,6 +193,7 @@ bool file_write_begin(struct file_writer *w, const char *path, unsigned mode, st
         file_write_abort(w);
         return false;
     }
+    flock(w->fd, LOCK_EX | LOCK_NB); /* as long as it is open nobody takes it for a leftover */
     return true;
 }
 
@@ -170,12 +221,8 @@ bool file_write(struct file_writer *w, const void *data, size_t n, struct err *e
 static bool sync_folder(const char *path)
 {
     char folder[4096];
-    const char *slash = strrchr(path, '/');
-    size_t n = slash ? (size_t)(slash - path) + (slash == path) : 1;
-    if (n >= sizeof folder)
+    if (!split_path(path, folder, sizeof folder))
         return false;
-    memcpy(folder, slash ? path : ".", n);
-    folder[n] = 0;
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return false;

@@ -18,6 +18,9 @@ PROMPT = "Once upon a time there was a king who had three daughters, and"
 # What a test may take at most before it counts as hanging; sanitizer builds are slow.
 PATIENCE_S = 240
 
+# Kills of a test that kills the program at random moments. The full number, 200, takes some minutes.
+KILLS = int(os.environ.get("STRATA_KILLS", "15"))
+
 STRATA = ""
 
 

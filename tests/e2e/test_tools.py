@@ -8,10 +8,7 @@ import re
 import shutil
 import time
 
-from program import Case, DEMO, PROMPT, ROOT, VALID, call, environment, smoke, start
-
-# The full number, 200, takes some minutes: STRATA_KILLS=200.
-KILLS = int(os.environ.get("STRATA_KILLS", "15"))
+from program import Case, DEMO, KILLS, PROMPT, ROOT, VALID, call, environment, smoke, start
 
 
 class Bench(Case):

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <setjmp.h>
@@ -89,12 +90,61 @@ static void what_is_no_file_is_not_replaced(void **state)
     assert_non_null(strstr(e.text, "not a regular file"));
 }
 
+/* A writer that is killed; returns its number, which is nobody's then. */
+static pid_t die_writing(const char *path)
+{
+    pid_t pid = fork();
+    if (!pid) {
+        struct file_writer w;
+        _exit(!file_write_begin(&w, path, 0600, NULL) || !file_write(&w, "ne", 2, NULL));
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    return pid;
+}
+
+static bool is_there(const char *name, long number)
+{
+    char path[160];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/%s.tmp-%ld", folder, name, number);
+    return !lstat(path, &st);
+}
+
+static void what_a_killed_writer_has_left_is_removed_by_the_next(void **state)
+{
+    (void)state;
+    char path[128], other[128], link[160];
+    snprintf(path, sizeof path, "%s/text", folder);
+    snprintf(other, sizeof other, "%s/text2", folder);
+    struct file_writer living;
+    struct err e = {0};
+    assert_true(file_write_begin(&living, other, 0600, &e)); /* its number is ours, and it lives */
+    pid_t first = die_writing(path), second = die_writing(other);
+    assert_true(is_there("text", first) && is_there("text2", second));
+    snprintf(link, sizeof link, "%s.tmp-%ld", path, (long)second);
+    assert_int_equal(symlink(other, link), 0);
+    write_text(path, "whole");
+    assert_false(is_there("text", first));
+    assert_true(is_there("text", second)); /* no regular file */
+    assert_true(is_there("text2", second) && is_there("text2", getpid())); /* of another path */
+    unlink(link);
+    assert_true(file_write_commit(&living, &e));
+    write_text(other, "whole");
+    assert_false(is_there("text2", second));
+    assert_text(path, "whole");
+    unlink(path);
+    unlink(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_new_file_replaces_an_old_one_when_it_is_whole),
         cmocka_unit_test(an_aborted_write_leaves_nothing_behind),
         cmocka_unit_test(what_is_no_file_is_not_replaced),
+        cmocka_unit_test(what_a_killed_writer_has_left_is_removed_by_the_next),
     };
     if (!mkdtemp(folder))
         return 1;
