@@ -10,6 +10,7 @@
 #include "base/half.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "session/hot_list.h"
 #include "session/session.h"
 #include "session/state_file.h"
 #include "session/version.h"
@@ -94,11 +95,13 @@ bool strata_save(struct strata_session *s, const char *path, struct strata_error
 {
     struct err e;
     err_clear(&e);
-    if (session_catch_up(s, &no_pass, &e)) {
+    uint8_t *hot = NULL;
+    size_t hot_bytes;
+    if (session_catch_up(s, &no_pass, &e) && hot_list_bytes(s->model, &hot, &hot_bytes, &e)) {
         struct state_header h = {.position = (uint64_t)s->n_ids, .ctx = (uint64_t)s->ctx};
         memcpy(h.model, s->model->fingerprint, STATE_FINGERPRINT);
         bits_fingerprint(s->model, h.bits);
-        struct state_block blocks[3];
+        struct state_block blocks[4];
         int n = 0;
         if (strata_logits(s))
             blocks[n++] =
@@ -110,8 +113,11 @@ bool strata_save(struct strata_session *s, const char *path, struct strata_error
         }
         if (s->messages)
             blocks[n++] = (struct state_block){"messages", s->messages, strlen(s->messages)};
+        if (hot)
+            blocks[n++] = (struct state_block){"hot", hot, hot_bytes};
         state_file_write(path, &h, s->state, blocks, n, &e);
     }
+    mem_free(hot);
     return session_report(error, &e);
 }
 
@@ -205,7 +211,7 @@ static bool load_file(struct strata_session *s, const struct state_file *f,
 {
     int n = (int)f->head.position;
     if (!state_file_ids(f, s->ids, e) || !session_check_ids(s, s->ids, (size_t)n, 0, e) ||
-        !load_blocks(s, f, e))
+        !load_blocks(s, f, e) || !hot_list_load(s->model, f, e))
         return false;
     uint8_t bits[STATE_FINGERPRINT];
     bits_fingerprint(s->model, bits);

@@ -62,7 +62,8 @@ struct slot {
     uint32_t sweep, rows;         /* guests: the last sweep that wanted it, and by how many rows */
     int32_t older, newer;         /* staged: its list; -1 at the ends */
     uint64_t until_turn;          /* staged by a guess: dropped after this turn */
-    uint64_t used;       /* resident: number of the use that was its last; orders hot lists */
+    uint64_t used;       /* resident: number of the use that was its last; filled: its worth; both
+                          * order hot lists */
     uint64_t first_byte; /* in the arena */
 };
 
@@ -236,6 +237,8 @@ void slot_promote(struct stream *s, int i, enum slot_role role);
 /* The slot gives up what it holds (any role but GONE): reads that have not started are cancelled.
  */
 void slot_drop(struct stream *s, int i);
+/* STAGED by a filling: it is given up behind all others that were filled so far. */
+void slot_prefer(struct stream *s, int i);
 /* Queues the reads of the slot's record. */
 void slot_read(struct stream *s, int i, enum io_lane lane);
 /* The slot's reads that have not started become urgent. */

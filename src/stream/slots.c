@@ -159,6 +159,13 @@ void slot_promote(struct stream *s, int i, enum slot_role role)
     count_role(s, i, 1);
 }
 
+void slot_prefer(struct stream *s, int i)
+{
+    assert(s->slot[i].role == SLOT_STAGED && s->slot[i].is_filled);
+    count_role(s, i, -1);
+    count_role(s, i, 1);
+}
+
 void slot_drop(struct stream *s, int i)
 {
     struct slot *t = &s->slot[i];

@@ -198,11 +198,12 @@ void stream_fill(struct stream *s);
 struct stream_name {
     int32_t layer, expert;
 };
-/* Residents, the last used first; returns how many (at most `most`). */
+/* Residents, the last used first, and behind them what was filled and not yet selected, what is worth
+ * most first; returns how many (at most `most`, which stream_records always suffices for). */
 int stream_hot_list(const struct stream *s, struct stream_name *out, int most);
-/* Makes records of a hot list resident, the first the last used, as far as there are places without
- * a resident. Names that do not exist are passed over. */
-void stream_warm(struct stream *s, const struct stream_name *names, int n);
+/* As stream_fill, for the records of a hot list, the first being worth most; what was filled before
+ * goes first when places run out. Names that do not exist are passed over. */
+void stream_fill_names(struct stream *s, const struct stream_name *names, int n);
 
 /* ---- memory ---- */
 

@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "fuzz.h"
+#include "session/hot_list.h"
 #include "session/state_file.h"
 
 enum { CTX = 64, FIXED = 96, PER_TOKEN = 8 };
@@ -66,6 +67,29 @@ static void read_blocks(const struct state_file *f)
     }
 }
 
+/* A list that is taken has no entry twice and none beyond what there is. */
+static void read_hot_list(const struct state_file *f)
+{
+    enum { LAYERS = 3, EXPERTS = 8, MOST = LAYERS * EXPERTS };
+    static struct stream_name names[MOST];
+    void *data;
+    size_t bytes;
+    struct err e;
+    err_clear(&e);
+    if (!state_file_block(f, "hot", MOST * HOT_LIST_ENTRY, &data, &bytes, &e) || !data)
+        return;
+    bool ok = hot_list_parse(f->path, data, bytes, LAYERS, EXPERTS, names, &e);
+    fuzz_require(ok == (e.code == ERR_NONE));
+    bool seen[LAYERS][EXPERTS] = {{false}};
+    for (size_t i = 0; ok && i < bytes / HOT_LIST_ENTRY; i++) {
+        fuzz_require(names[i].layer >= 0 && names[i].layer < LAYERS);
+        fuzz_require(names[i].expert >= 0 && names[i].expert < EXPERTS);
+        fuzz_require(!seen[names[i].layer][names[i].expert]);
+        seen[names[i].layer][names[i].expert] = true;
+    }
+    mem_free(data);
+}
+
 int fuzz_target(const uint8_t *data, size_t size)
 {
     uint8_t *copy = malloc(size ? size : 1);
@@ -94,6 +118,7 @@ int fuzz_target(const uint8_t *data, size_t size)
         if (f.head.position <= CTX && state_file_ids(&f, ids, &e))
             read_items(&f);
         read_blocks(&f);
+        read_hot_list(&f);
     }
     state_file_close(&f);
     close(fd);

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
+#include <xxhash.h>
+
+#include "base/bytes.h"
+
 void fixture_ok(bool ok, const struct strata_error *e)
 {
     if (!ok)
@@ -76,6 +80,27 @@ char *fixture_read(const char *path, size_t *bytes)
     assert_int_equal(fread(data, 1, *bytes, file), *bytes);
     fclose(file);
     return data;
+}
+
+char *fixture_read_state(const char *path, size_t *bytes)
+{
+    enum { ENTRY = 88 };
+    uint8_t *p = (uint8_t *)fixture_read(path, bytes);
+    size_t header = bytes_u32(p + 8), last = header - 8 - ENTRY;
+    uint32_t sections = bytes_u32(p + 72);
+    if (!sections || strcmp((const char *)p + last, "hot") != 0)
+        return (char *)p;
+    size_t at = bytes_u64(p + last + 64); /* it is the last section */
+    memmove(p + header - ENTRY, p + header, at - header);
+    header -= ENTRY;
+    *bytes = at - ENTRY;
+    bytes_put_u32(p + 8, (uint32_t)header);
+    bytes_put_u64(p + 16, *bytes);
+    bytes_put_u32(p + 72, --sections);
+    for (size_t entry = header - 8 - ENTRY * sections; entry < header - 8; entry += ENTRY)
+        bytes_put_u64(p + entry + 64, bytes_u64(p + entry + 64) - ENTRY);
+    bytes_put_u64(p + header - 8, XXH3_64bits(p, header - 8));
+    return (char *)p;
 }
 
 void fixture_write(const char *path, const void *data, size_t bytes)

@@ -41,6 +41,9 @@ float *fixture_logits(struct fixture *f, const int32_t *ids, int n, int window);
 
 /* Bytes of a file (free). */
 char *fixture_read(const char *path, size_t *bytes);
+/* A saved session as it would be without its hot list, the one part that depends on how it was run;
+ * a file that can be loaded (free). */
+char *fixture_read_state(const char *path, size_t *bytes);
 void fixture_write(const char *path, const void *data, size_t bytes);
 
 #endif

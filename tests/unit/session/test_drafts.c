@@ -84,7 +84,7 @@ static void answer_plainly(struct fixture *f, const struct strata_sampling *p, s
 static void assert_same_file(const char *a, const char *b)
 {
     size_t bytes_a, bytes_b;
-    char *x = fixture_read(a, &bytes_a), *y = fixture_read(b, &bytes_b);
+    char *x = fixture_read_state(a, &bytes_a), *y = fixture_read_state(b, &bytes_b);
     assert_int_equal(bytes_a, bytes_b);
     assert_memory_equal(x, y, bytes_a);
     free(x);

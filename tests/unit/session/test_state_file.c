@@ -15,6 +15,7 @@
 
 #include "base/bytes.h"
 #include "base/mem.h"
+#include "session/hot_list.h"
 #include "session/state_file.h"
 
 #define EXAMPLE DATA "/own/state/small.strses"
@@ -256,6 +257,34 @@ static void numbers_that_lie_are_refused_by_name(void **unused)
     remove(path);
 }
 
+static void a_hot_list_must_name_what_there_is_and_nothing_twice(void **state)
+{
+    static const struct {
+        uint32_t entry[4];
+        size_t bytes;
+        const char *why; /* NULL: it is good */
+    } lists[] = {{{0, 7, 2, 0}, 16, NULL},
+                 {{0, 0, 0, 0}, 0, NULL},
+                 {{0, 7, 0, 7}, 16, "expert 7 of layer 0 twice"},
+                 {{0, 7, 3, 0}, 16, "expert 0 of layer 3;"},
+                 {{0, 8, 2, 0}, 16, "expert 8 of layer 0;"},
+                 {{0xffffffff, 0, 2, 0}, 16, "expert 0 of layer 4294967295;"},
+                 {{0, 0x80000000, 2, 0}, 16, "expert 2147483648 of layer 0;"},
+                 {{0, 7, 2, 0}, 12, "12 bytes"}};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        uint8_t data[16];
+        struct stream_name names[2];
+        struct err e;
+        err_clear(&e);
+        for (int k = 0; k < 4; k++)
+            bytes_put_u32(data + 4 * k, lists[i].entry[k]);
+        bool ok = hot_list_parse("x.strses", data, lists[i].bytes, 3, 8, names, &e);
+        assert_int_equal(ok, !lists[i].why);
+        if (!ok)
+            assert_non_null(strstr(e.text, lists[i].why));
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2) { /* makes the example */
@@ -265,6 +294,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_checked_in_example_is_read_and_written_byte_for_byte),
         cmocka_unit_test(every_cut_and_a_flipped_bit_in_every_byte_is_refused),
+        cmocka_unit_test(a_hot_list_must_name_what_there_is_and_nothing_twice),
         cmocka_unit_test(numbers_that_lie_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -205,6 +205,57 @@ static void a_profile_beside_the_model_is_ignored_with_a_note_when_it_is_not_its
     free(model);
 }
 
+/* ---- hot lists ---- */
+
+#define STATE "./streaming-test.strses"
+
+/* Goes on from the state in a new model; logits of the steps, and how many of the records that they
+ * needed nobody had read ahead of them. */
+static float *resume(const struct strata_options *o, const int32_t *ids, uint64_t *unforeseen)
+{
+    struct strata_error e = {0};
+    struct strata_stats s;
+    struct fixture f = fixture_open(PATH, o);
+    fixture_ok(strata_load(f.session, STATE, NULL, &e), &e);
+    float *steps = fixture_logits(&f, ids, STEPS, 1);
+    strata_stats_get(f.model, &s);
+    *unforeseen = s.misses - s.ahead_useful - s.ahead_late;
+    fixture_close(&f);
+    return steps;
+}
+
+static void a_resumed_conversation_starts_warm_with_the_same_bits(void **state)
+{
+    int32_t ids[N];
+    struct strata_error e = {0};
+    static const char *const routing[] = {NULL, "0.5"};
+    for (int i = 0; i < 2; i++) {
+        struct strata_options o = {
+            .ctx = 256, .arena = "60%", .popularity = "off", .read_ahead = "off", .moce = routing[i]};
+        struct fixture f = fixture_open(PATH, &o);
+        fixture_ids(ids, N, f.vocab);
+        fixture_ok(strata_feed(f.session, ids, PROMPT, NULL, &e), &e);
+        fixture_ok(strata_save(f.session, STATE, &e), &e);
+        size_t bytes, bytes_with, steps = (size_t)STEPS * (size_t)f.vocab * sizeof(float);
+        fixture_close(&f);
+        uint64_t warm, cold;
+        float *with = resume(&o, ids + PROMPT, &warm);
+        char *bare = fixture_read_state(STATE, &bytes), *whole = fixture_read(STATE, &bytes_with);
+        assert_true(bytes < bytes_with);
+        fixture_write(STATE, bare, bytes);
+        float *without = resume(&o, ids + PROMPT, &cold);
+        assert_memory_equal(with, without, steps);
+        print_message("records that nobody had read: %llu with the list, %llu without\n",
+                      (unsigned long long)warm, (unsigned long long)cold);
+        assert_true(warm < cold * 2 / 3);
+        free(bare);
+        free(whole);
+        free(with);
+        free(without);
+        unlink(STATE);
+    }
+}
+
 /* ---- cancelling, and what is refused ---- */
 
 struct canceller {
@@ -282,6 +333,7 @@ int main(void)
         cmocka_unit_test(cache_aware_routing_is_a_function_of_the_history),
         cmocka_unit_test(a_profile_is_learned_and_changes_no_bit),
         cmocka_unit_test(a_profile_beside_the_model_is_ignored_with_a_note_when_it_is_not_its_own),
+        cmocka_unit_test(a_resumed_conversation_starts_warm_with_the_same_bits),
         cmocka_unit_test(a_prompt_on_a_very_slow_drive_can_be_cancelled_and_goes_on),
         cmocka_unit_test(words_that_make_no_sense_are_refused),
     };

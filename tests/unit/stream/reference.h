@@ -122,29 +122,6 @@ static inline void reference_prompt_begin(struct reference *m, int rows)
     }
 }
 
-/* The first name is to be the last used. */
-static inline void reference_warm(struct reference *m, const struct stream_name *names, int n)
-{
-    struct resident taken[64];
-    int count = 0, more[ARENA_CLASSES] = {0};
-    for (int j = 0; j < n; j++) {
-        int k = class_of(m, names[j].layer);
-        bool there = find(m, k, names[j].layer, names[j].expert) >= 0;
-        for (int i = 0; i < count; i++)
-            there |= taken[i].layer == names[j].layer && taken[i].expert == names[j].expert;
-        if (there || m->count[k] + more[k] == places(m, k))
-            continue;
-        more[k]++;
-        taken[count++] = (struct resident){
-            .layer = names[j].layer, .expert = names[j].expert, .earned = true, .sweep = m->sweep};
-    }
-    while (count > 0) {
-        struct resident r = taken[--count];
-        int k = class_of(m, r.layer);
-        m->list[k][m->count[k]++] = r;
-    }
-}
-
 static inline void reference_turn(struct reference *m, int layer, const int32_t *ids, int n,
                                   bool is_band)
 {
