@@ -93,7 +93,7 @@ struct backend_limits {
     int rows;         /* largest tile */
     int n_in;         /* longest row of any product */
     int expert_rows;  /* most rows of one expert job (a band) */
-    int expert_width; /* F, the largest */
+    int expert_width; /* F, the largest, of the shared expert too */
     int embd;         /* D */
     int ctx;          /* tokens visible to dense attention at most */
     int blocks;       /* blocks of a whole context, 0 without sparse attention */
@@ -144,10 +144,10 @@ struct backend {
     /* Hyper-connections (qwen4exp.md 2.3). */
     /* x = silu(x / hc), count values. */
     void (*hc_low)(struct backend *b, float *x, size_t count, int hc);
-    /* y[t] = (1/hc) * sum over s, in order, of sigmoid(gate[t][s]) * x[t][s].
-     * gate, x [rows][hc][n], y [rows][n]. */
-    void (*hc_mix)(struct backend *b, const float *gate, const float *x, int rows, int hc, int n,
-                   float *y);
+    /* gate[t] = up low[t], y[t] = (1/hc) * sum over s, in order, of sigmoid(gate[t][s]) * x[t][s].
+     * low [rows][up->n_in], up -> hc * n, gate, x [rows][hc][n], y [rows][n]. */
+    void (*hc_mix)(struct backend *b, const float *low, const struct tensor *up, const float *x,
+                   int rows, int hc, int n, float *gate, float *y);
     /* w = 2 * sigmoid(w / hc), count values. */
     void (*hc_weights)(struct backend *b, float *w, size_t count, int hc);
     /* x[t][s] += w[t][s] * y[t]; product and sum rounded each. x [rows][hc][n], y [rows][n]. */
@@ -235,12 +235,13 @@ struct backend {
      * sum [..][D] int64. The jobs' data may be reused after `finish`. */
     void (*experts)(struct backend *b, const float *x, int n_embd, const struct expert_job *jobs,
                     int n_jobs, int64_t *sum);
+    /* out[t] = sigmoid(scale x[t]) * down(silu(gate x[t]) * (up x[t])). x, out [rows][D]; gate and up
+     * D -> F, down F -> D, scale D -> 1. */
+    void (*shared_expert)(struct backend *b, const float *x, int rows, int n_embd,
+                          const struct tensor *gate, const struct tensor *up,
+                          const struct tensor *down, const struct tensor *scale, float *out);
     /* out = (float)sum * 2^-32 (one rounding), then sum = 0; count values. */
     void (*routed)(struct backend *b, int64_t *sum, size_t count, float *out);
-    /* gate = silu(gate) * up, count values. */
-    void (*swiglu)(struct backend *b, float *gate, const float *up, size_t count);
-    /* x[t] *= sigmoid(s[t]). x [rows][n]. */
-    void (*scale_rows)(struct backend *b, float *x, const float *s, int rows, int n);
 
     /* N-gram embedding (qwen4exp.md 2.4). */
     /* a[t][s] = sigmoid(sign(d) * sqrt(max(|d|, 1e-6))), d = key . query / sqrt(n).

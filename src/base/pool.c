@@ -61,6 +61,15 @@ static void relax(void)
 #endif
 }
 
+void pool_wait(atomic_int *counter, int n)
+{
+    for (int i = 1; atomic_load_explicit(counter, memory_order_acquire) < n; i++) {
+        relax();
+        if (i % 256 == 0)
+            sched_yield(); /* more threads than cores: let the one that is at it run */
+    }
+}
+
 /* Takes and does chunks of `epoch` until none is left. */
 static void work(struct pool *p, uint32_t epoch, const struct job *job, int worker)
 {

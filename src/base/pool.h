@@ -3,6 +3,8 @@
 #ifndef STRATA_BASE_POOL_H
 #define STRATA_BASE_POOL_H
 
+#include <stdatomic.h>
+
 #include "base/err.h"
 #include "base/laps.h"
 
@@ -21,6 +23,15 @@ int pool_threads(const struct pool *p);
 
 /* From now on the times of steps are noted (laps.h); NULL: not. Between runs. */
 void pool_set_laps(struct pool *p, struct laps *l);
+
+/* Within a chunk: waits until `counter` has reached `n`, which chunks with lower numbers see to; those
+ * are always taken first, so that somebody is at them. What they wrote before they raised it
+ * (pool_count) is visible then. */
+void pool_wait(atomic_int *counter, int n);
+static inline int pool_count(atomic_int *counter) /* returns its new value */
+{
+    return atomic_fetch_add_explicit(counter, 1, memory_order_acq_rel) + 1;
+}
 
 /* Runs fn for chunks 0..n_chunks-1 and returns when all are done (everything written is visible to
  * the caller). The caller takes part. Only one thread may call it at a time. */

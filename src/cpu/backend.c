@@ -104,6 +104,8 @@ static size_t scratch_layout(const struct backend_limits *l, int threads, char *
     s->mid32 = take(base, &used, cpu_act_bytes(s->entries, l->expert_width, 32));
     s->mid256 = take(base, &used, cpu_act_bytes(s->entries, l->expert_width, 256));
     s->slot_rows = take(base, &used, entries * sizeof *s->slot_rows);
+    s->all_rows = take(base, &used, entries * sizeof *s->all_rows);
+    s->shared_scale = take(base, &used, entries * sizeof *s->shared_scale);
     s->tasks = take(base, &used, entries * sizeof *s->tasks);
     return used;
 }
@@ -144,6 +146,8 @@ static bool reserve(struct backend *b, const struct backend_limits *l, struct er
         return false;
     c->scratch_bytes = bytes;
     scratch_layout(l, c->threads, c->scratch_memory, &c->scratch);
+    for (int i = 0; c->scratch.all_rows && i < c->scratch.entries; i++)
+        c->scratch.all_rows[i] = i;
     if (!cpu_linear_ctx_init(&c->linear, c->pool, &c->matmul, l->rows, longest_row(l), e)) {
         unreserve(c);
         return false;
@@ -235,9 +239,8 @@ static const struct backend table = {
     .gate = cpu_gate,
     .route = cpu_route,
     .experts = cpu_experts,
+    .shared_expert = cpu_shared_expert,
     .routed = cpu_routed,
-    .swiglu = cpu_swiglu,
-    .scale_rows = cpu_scale_rows,
     .ple_gate = cpu_ple_gate,
     .ple_spread = cpu_ple_spread,
 };

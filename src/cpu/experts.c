@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Routed experts and their order-free sum (numerics.md section 1, qwen4exp.md 2.7).
  *
- * Jobs are cut into batches of as many (job, row) pairs, "entries", as the scratch holds. A batch
- * is four steps, each on all threads: round the rows of x; gate and up products; silu(gate) * up,
- * rounded; down products, added to the sums. Rows that are rounded are then packed where a job has
- * enough of them for tiles; such a job starts at a multiple of CPU_TILE_ROWS. In the last step a
- * thread owns columns of the sums, so no element is ever touched by two. */
+ * Jobs are cut into batches of as many (job, row) pairs, "entries", as the scratch holds. The rows
+ * of x of a batch are rounded; all else is one step of all threads. Its first items are pieces of the
+ * gate and up products with silu(gate) * up; who ends the last piece of a job rounds that job's rows.
+ * Its last items are columns of the down products, which wait for all jobs and are added to the
+ * sums: a thread owns the columns, so no element is ever touched by two.
+ * Rows that are rounded are then packed where a job has enough of them for tiles; such a job starts
+ * at a multiple of CPU_TILE_ROWS.
+ * The shared expert is a batch of one job for all rows, whose results are no sums. */
+#include <stdio.h>
 #include <string.h>
 
+#include "base/fmath.h"
 #include "base/mem.h"
 #include "cpu/state.h"
 
@@ -27,7 +32,11 @@ struct batch {
     bool exact;
     int n_tasks, n_slots, n_entries;
     bool has_tiles; /* a task has rows enough */
-    int piece;      /* weight rows or columns of one item */
+    int piece, columns;    /* weight rows of an item of the first kind, columns of one of the last */
+    size_t first_items;    /* of the first kind */
+    atomic_int tasks_done; /* whose rows are rounded */
+    const struct tensor *shared_scale; /* of the shared expert, with its results; NULL: routed */
+    float *shared_out;
     int gate_lap, up_lap, down_lap; /* rows of the profile */
     unsigned in_forms, mid_forms;
     struct cpu_acts in, mid;
@@ -84,7 +93,7 @@ static int add_task(struct batch *b, const struct expert_job *job, int from)
         s->slot_rows[i] = NO_ROW;
     for (int i = 0; i < n; i++)
         s->slot_rows[slot + i] = job->rows[from + i];
-    s->tasks[b->n_tasks++] = (struct expert_task){job, from, n, slot, entry};
+    s->tasks[b->n_tasks++] = (struct expert_task){job, from, n, slot, entry, 0};
     b->n_slots = slot + n;
     b->n_entries = entry + n;
     b->has_tiles |= n >= CPU_TILE_ROWS_LEAST;
@@ -133,102 +142,118 @@ static void pack_in_part(void *ctx, size_t first, size_t end, int worker)
     }
 }
 
-static void pack_mid_part(void *ctx, size_t first, size_t end, int worker)
-{
-    struct batch *b = ctx;
-    const struct expert_task *tasks = b->c->scratch.tasks;
-    for (size_t i = first; i < end; i++) {
-        if (tasks[i].n >= CPU_TILE_ROWS_LEAST)
-            pack_forms(b, form_of(b, &tasks[i].job->down), &b->mid, tasks[i].entry, tasks[i].n);
-    }
-}
-
 static int pieces(int n, int piece)
 {
     return (n + piece - 1) / piece;
 }
 
-/* Items: task, then piece of the weight rows of gate and up. */
-static void product_part(void *ctx, size_t first, size_t end, int worker)
-{
-    struct batch *b = ctx;
-    struct cpu_scratch *s = &b->c->scratch;
-    size_t width = (size_t)b->width, a_task = (size_t)pieces(b->width, b->piece);
-    for (size_t i = first; i < end; i++) {
-        const struct expert_task *t = &s->tasks[i / a_task];
-        int r0 = (int)(i % a_task) * b->piece;
-        int r1 = r0 + b->piece < b->width ? r0 + b->piece : b->width;
-        size_t at = (size_t)t->entry * width + (size_t)r0;
-        struct cpu_weight gate = weight_of(&t->job->gate), up = weight_of(&t->job->up);
-        lap(b, worker, b->gate_lap);
-        cpu_rows(&b->c->linear, worker, &gate, r0, r1, &b->in, t->slot, t->n, s->gate + at, width);
-        lap(b, worker, b->up_lap);
-        cpu_rows(&b->c->linear, worker, &up, r0, r1, &b->in, t->slot, t->n, s->up + at, width);
-    }
-}
-
-static void middle_row(struct batch *b, int task, int entry)
+/* silu(gate) * up of columns r0 .. r1 - 1 of a task's rows, into gate. */
+static void gate_up(struct batch *b, const struct expert_task *t, int r0, int r1)
 {
     struct cpu_scratch *s = &b->c->scratch;
     const struct cpu_ops *ops = &b->c->ops;
-    const struct expert_job *job = s->tasks[task].job;
-    float *gate = s->gate + (size_t)entry * (size_t)b->width;
-    float *up = s->up + (size_t)entry * (size_t)b->width;
-    if (job->gate.scale != 1)
-        ops->scale(gate, gate, job->gate.scale, b->width);
-    if (job->up.scale != 1)
-        ops->scale(up, up, job->up.scale, b->width);
-    ops->mul_silu(gate, up, gate, b->width);
-    enum form form = form_of(b, &job->down);
+    for (int i = 0; i < t->n; i++) {
+        size_t at = (size_t)(t->entry + i) * (size_t)b->width + (size_t)r0;
+        float *gate = s->gate + at, *up = s->up + at;
+        if (t->job->gate.scale != 1)
+            ops->scale(gate, gate, t->job->gate.scale, r1 - r0);
+        if (t->job->up.scale != 1)
+            ops->scale(up, up, t->job->up.scale, r1 - r0);
+        ops->mul_silu(gate, up, gate, r1 - r0);
+    }
+}
+
+/* Rounds what the down product of a task takes, when all of it is there. */
+static void round_middle(struct batch *b, int task)
+{
+    const struct expert_task *t = &b->c->scratch.tasks[task];
+    enum form form = form_of(b, &t->job->down);
     bool ok = true;
-    if (form == FORM_32)
-        ok = cpu_act_round(&b->c->linear, gate, &b->mid.block32, entry);
-    else if (form == FORM_256)
-        ok = cpu_act_round(&b->c->linear, gate, &b->mid.block256, entry);
+    for (int i = 0; i < t->n && form != FORM_FLOAT; i++) {
+        int entry = t->entry + i;
+        ok &= cpu_act_round(&b->c->linear, b->c->scratch.gate + (size_t)entry * (size_t)b->width,
+                            form == FORM_32 ? &b->mid.block32 : &b->mid.block256, entry);
+    }
     if (!ok)
         cpu_first_bad(&b->bad_task, task);
+    if (t->n >= CPU_TILE_ROWS_LEAST)
+        pack_forms(b, form, &b->mid, t->entry, t->n);
 }
 
-/* Items: entries. */
-static void middle_part(void *ctx, size_t first, size_t end, int worker)
+/* A piece of the weight rows of gate and up of one task. */
+static void product_item(struct batch *b, size_t item, int worker)
 {
-    struct batch *b = ctx;
-    const struct expert_task *tasks = b->c->scratch.tasks;
-    int task = 0;
-    for (int i = (int)first; i < (int)end; i++) {
-        while (i >= tasks[task].entry + tasks[task].n)
-            task++;
-        if (i >= tasks[task].entry)
-            middle_row(b, task, i);
+    struct cpu_scratch *s = &b->c->scratch;
+    int a_task = pieces(b->width, b->piece), task = (int)item / a_task;
+    struct expert_task *t = &s->tasks[task];
+    int r0 = (int)item % a_task * b->piece;
+    int r1 = r0 + b->piece < b->width ? r0 + b->piece : b->width;
+    size_t width = (size_t)b->width, at = (size_t)t->entry * width + (size_t)r0;
+    struct cpu_weight gate = weight_of(&t->job->gate), up = weight_of(&t->job->up);
+    lap(b, worker, b->gate_lap);
+    cpu_rows(&b->c->linear, worker, &gate, r0, r1, &b->in, t->slot, t->n, s->gate + at, width);
+    lap(b, worker, b->up_lap);
+    cpu_rows(&b->c->linear, worker, &up, r0, r1, &b->in, t->slot, t->n, s->up + at, width);
+    if (b->shared_scale && r0 == 0) {
+        struct cpu_weight scale = weight_of(b->shared_scale);
+        cpu_rows(&b->c->linear, worker, &scale, 0, 1, &b->in, t->slot, t->n,
+                 s->shared_scale + t->entry, 1);
     }
+    lap(b, worker, LAP_SWIGLU);
+    gate_up(b, t, r0, r1);
+    if (pool_count(&t->pieces_done) < a_task)
+        return;
+    lap(b, worker, LAP_ROUND);
+    round_middle(b, task);
+    pool_count(&b->tasks_done);
 }
 
-/* Items: columns of the sums. */
-static void down_part(void *ctx, size_t first, size_t end, int worker)
+/* What becomes of columns c0 .. of the down product of row r of task k. */
+static void take_down(struct batch *b, int k, int r, float *y, int c0, int n)
 {
-    struct batch *b = ctx;
     const struct cpu_ops *ops = &b->c->ops;
-    float *tile = cpu_worker_area(b->c, worker);
-    for (size_t i = first; i < end; i++) {
-        int c0 = (int)i * b->piece, c1 = c0 + b->piece < b->embd ? c0 + b->piece : b->embd;
-        int n = c1 - c0;
-        for (int k = 0; k < b->n_tasks; k++) {
-            const struct expert_task *t = &b->c->scratch.tasks[k];
-            const struct expert_job *job = t->job;
-            struct cpu_weight down = weight_of(&job->down);
-            cpu_rows(&b->c->linear, worker, &down, c0, c1, &b->mid, t->entry, t->n, tile,
-                     (size_t)n);
-            for (int r = 0; r < t->n; r++) {
-                float *y = tile + (size_t)r * (size_t)n;
-                size_t row = (size_t)job->rows[t->from + r];
-                if (job->down.scale != 1)
-                    ops->scale(y, y, job->down.scale, n);
-                if (!ops->routed_add(b->sum + row * (size_t)b->embd + (size_t)c0, y,
-                                     job->weights[t->from + r], n))
-                    cpu_first_bad(&b->range_task, k);
-            }
-        }
+    const struct expert_task *t = &b->c->scratch.tasks[k];
+    const struct expert_job *job = t->job;
+    size_t at = (size_t)job->rows[t->from + r] * (size_t)b->embd + (size_t)c0;
+    if (job->down.scale != 1)
+        ops->scale(y, y, job->down.scale, n);
+    if (b->shared_scale) {
+        float scale = b->c->scratch.shared_scale[t->entry + r];
+        if (b->shared_scale->scale != 1)
+            scale *= b->shared_scale->scale;
+        ops->scale(b->shared_out + at, y, fmath_sigmoid(scale), n);
+    } else if (!ops->routed_add(b->sum + at, y, job->weights[t->from + r], n)) {
+        cpu_first_bad(&b->range_task, k);
     }
+}
+
+/* Columns of the results. */
+static void down_item(struct batch *b, size_t item, int worker)
+{
+    float *tile = cpu_worker_area(b->c, worker);
+    int c0 = (int)item * b->columns;
+    int c1 = c0 + b->columns < b->embd ? c0 + b->columns : b->embd, n = c1 - c0;
+    for (int k = 0; k < b->n_tasks; k++) {
+        const struct expert_task *t = &b->c->scratch.tasks[k];
+        struct cpu_weight down = weight_of(&t->job->down);
+        cpu_rows(&b->c->linear, worker, &down, c0, c1, &b->mid, t->entry, t->n, tile, (size_t)n);
+        for (int r = 0; r < t->n; r++)
+            take_down(b, k, r, tile + (size_t)r * (size_t)n, c0, n);
+    }
+}
+
+static void expert_part(void *ctx, int chunk, int worker)
+{
+    struct batch *b = ctx;
+    size_t item = (size_t)chunk;
+    if (item < b->first_items) {
+        product_item(b, item, worker);
+        return;
+    }
+    lap(b, worker, LAP_BARRIER);
+    pool_wait(&b->tasks_done, b->n_tasks);
+    lap(b, worker, b->down_lap);
+    down_item(b, item - b->first_items, worker);
 }
 
 /* A piece that gives every thread several items, in steps of 16, between 16 and `most`. */
@@ -249,17 +274,26 @@ static void place_forms(struct batch *b)
     cpu_act_place(&b->mid.block256, s->mid256, s->entries, b->width, 256);
 }
 
+static const char *name_of(const struct expert_job *job, char name[32])
+{
+    if (job->expert < 0)
+        return "the shared expert";
+    snprintf(name, 32, "expert %d", job->expert);
+    return name;
+}
+
 static void report(struct batch *b)
 {
+    char name[32];
     const struct expert_task *tasks = b->c->scratch.tasks;
     if (b->bad_slot != INT_MAX) {
         int k = 0;
         while (b->bad_slot >= tasks[k].slot + tasks[k].n)
             k++;
-        cpu_problem(b->c, "activations for expert %d are not finite", tasks[k].job->expert);
+        cpu_problem(b->c, "activations for %s are not finite", name_of(tasks[k].job, name));
     } else if (b->bad_task != INT_MAX) {
-        cpu_problem(b->c, "activations inside expert %d are not finite",
-                    tasks[b->bad_task].job->expert);
+        cpu_problem(b->c, "activations inside %s are not finite",
+                    name_of(tasks[b->bad_task].job, name));
     } else if (b->range_task != INT_MAX) {
         cpu_problem(b->c, "an output of expert %d is not a number below 2^19 in size",
                     tasks[b->range_task].job->expert);
@@ -269,7 +303,6 @@ static void report(struct batch *b)
 static void run_batch(struct batch *b)
 {
     struct cpu_backend *c = b->c;
-    double products = (double)b->n_entries * b->embd * b->width;
     place_forms(b);
     lap_bytes(b);
     lap(b, 0, LAP_ROUND);
@@ -278,16 +311,10 @@ static void run_batch(struct batch *b)
     if (b->has_tiles)
         cpu_split(c, (size_t)b->n_tasks, (double)b->n_slots * b->embd, pack_in_part, b);
     b->piece = piece_of(c, (double)b->width * b->n_tasks, PRODUCT_ROWS_MOST);
-    lap(b, 0, b->gate_lap);
-    cpu_split(c, (size_t)b->n_tasks * (size_t)pieces(b->width, b->piece), products * 2,
-              product_part, b);
-    lap(b, 0, LAP_SWIGLU);
-    cpu_split(c, (size_t)b->n_entries, (double)b->n_entries * b->width * 16, middle_part, b);
-    if (b->has_tiles)
-        cpu_split(c, (size_t)b->n_tasks, (double)b->n_entries * b->width, pack_mid_part, b);
-    b->piece = piece_of(c, b->embd, EXPERT_COLUMNS);
-    lap(b, 0, b->down_lap);
-    cpu_split(c, (size_t)pieces(b->embd, b->piece), products, down_part, b);
+    b->columns = piece_of(c, b->embd, EXPERT_COLUMNS);
+    b->first_items = (size_t)b->n_tasks * (size_t)pieces(b->width, b->piece);
+    b->tasks_done = 0;
+    pool_run(c->pool, expert_part, b, (int)b->first_items + pieces(b->embd, b->columns));
     report(b);
     b->n_tasks = b->n_slots = b->n_entries = 0;
     b->in_forms = b->mid_forms = 0;
@@ -295,41 +322,78 @@ static void run_batch(struct batch *b)
     b->bad_slot = b->bad_task = b->range_task = INT_MAX;
 }
 
+static bool fits(struct cpu_backend *c, int embd, int width)
+{
+    if (embd <= c->limits.embd && width <= c->limits.expert_width)
+        return true;
+    cpu_problem(c, "experts of %d x %d values, more than the %d x %d reserved", embd, width,
+                c->limits.embd, c->limits.expert_width);
+    return false;
+}
+
+static struct batch begin_batch(struct cpu_backend *c, const float *x, int embd,
+                                const struct expert_job *job)
+{
+    struct batch b = {.c = c,
+                      .x = x,
+                      .embd = embd,
+                      .width = job->gate.n_out,
+                      .exact = c->base.exact_activations,
+                      .bad_slot = INT_MAX,
+                      .bad_task = INT_MAX,
+                      .range_task = INT_MAX};
+    if (c->base.laps) {
+        b.gate_lap = cpu_lap_of(&c->base, &job->gate);
+        b.up_lap = cpu_lap_of(&c->base, &job->up);
+        b.down_lap = cpu_lap_of(&c->base, &job->down);
+    }
+    return b;
+}
+
+static void run_job(struct batch *b, const struct expert_job *job)
+{
+    for (int from = 0; from < job->n;) {
+        int n = add_task(b, job, from);
+        if (n == 0)
+            run_batch(b); /* full */
+        from += n;
+    }
+}
+
 void cpu_experts(struct backend *base, const float *x, int n_embd, const struct expert_job *jobs,
                  int n_jobs, int64_t *sum)
 {
     struct cpu_backend *c = cpu_of(base);
-    if (n_jobs <= 0)
+    if (n_jobs <= 0 || !fits(c, n_embd, jobs[0].gate.n_out))
         return;
-    if (n_embd > c->limits.embd || jobs[0].gate.n_out > c->limits.expert_width) {
-        cpu_problem(c, "experts of %d x %d values, more than the %d x %d reserved", n_embd,
-                    jobs[0].gate.n_out, c->limits.embd, c->limits.expert_width);
-        return;
-    }
-    struct batch b = {.c = c,
-                      .x = x,
-                      .sum = sum,
-                      .embd = n_embd,
-                      .width = jobs[0].gate.n_out,
-                      .exact = base->exact_activations,
-                      .bad_slot = INT_MAX,
-                      .bad_task = INT_MAX,
-                      .range_task = INT_MAX};
-    if (base->laps) {
-        b.gate_lap = cpu_lap_of(base, &jobs[0].gate);
-        b.up_lap = cpu_lap_of(base, &jobs[0].up);
-        b.down_lap = cpu_lap_of(base, &jobs[0].down);
-    }
-    for (int i = 0; i < n_jobs; i++) {
-        for (int from = 0; from < jobs[i].n;) {
-            int n = add_task(&b, &jobs[i], from);
-            if (n == 0)
-                run_batch(&b); /* full */
-            from += n;
-        }
-    }
+    struct batch b = begin_batch(c, x, n_embd, &jobs[0]);
+    b.sum = sum;
+    for (int i = 0; i < n_jobs; i++)
+        run_job(&b, &jobs[i]);
     if (b.n_tasks)
         run_batch(&b);
+}
+
+void cpu_shared_expert(struct backend *base, const float *x, int rows, int n_embd,
+                       const struct tensor *gate, const struct tensor *up,
+                       const struct tensor *down, const struct tensor *scale, float *out)
+{
+    struct cpu_backend *c = cpu_of(base);
+    if (!fits(c, n_embd, gate->n_out))
+        return;
+    const struct expert_job whole = {.gate = *gate, .up = *up, .down = *down, .expert = -1};
+    struct batch b = begin_batch(c, x, n_embd, &whole);
+    b.shared_scale = scale;
+    for (int t = 0; t < rows; t += c->scratch.entries) {
+        struct expert_job job = whole;
+        job.n = rows - t < c->scratch.entries ? rows - t : c->scratch.entries;
+        job.rows = c->scratch.all_rows;
+        b.x = x + (size_t)t * (size_t)n_embd;
+        b.shared_out = out + (size_t)t * (size_t)n_embd;
+        b.in_forms = form_of(&b, scale);
+        run_job(&b, &job);
+        run_batch(&b);
+    }
 }
 
 struct routed_job {

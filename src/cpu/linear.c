@@ -403,8 +403,8 @@ static void product_chunk(void *context, int chunk, int worker)
              p->y + s->y_row * p->y_stride + r0, p->y_stride);
 }
 
-/* All products for at most max_rows rows of x. */
-static bool slice(struct step *s, int n_in, struct err *e)
+/* Rounds and packs at most max_rows rows of x. */
+static bool prepare(struct step *s, int n_in, struct err *e)
 {
     struct cpu_linear_ctx *ctx = s->ctx;
     if (s->need32)
@@ -421,16 +421,52 @@ static bool slice(struct step *s, int n_in, struct err *e)
         ctx->table->tile_pack && s->rows >= CPU_TILE_ROWS_LEAST && (s->need32 || s->need256);
     if (ctx->acts.packed)
         pool_run(ctx->pool, pack_chunk, s, (int)tiles_of(s->rows));
+    return true;
+}
+
+static void count_bytes(const struct cpu_linear_ctx *ctx, const struct cpu_weight *w, int lap)
+{
+    if (ctx->laps)
+        laps_add_bytes(ctx->laps, lap,
+                       tensor_row_bytes(w->type, (uint64_t)w->n_in) * (uint64_t)w->n_out);
+}
+
+/* All products for at most max_rows rows of x. */
+static bool slice(struct step *s, int n_in, struct err *e)
+{
+    if (!prepare(s, n_in, e))
+        return false;
     int chunks = 0;
     for (int i = 0; i < s->n_products; i++) {
-        const struct cpu_weight *w = &s->p[i].w;
         chunks += chunks_of(s, &s->p[i]);
-        if (ctx->laps)
-            laps_add_bytes(ctx->laps, s->p[i].lap,
-                           tensor_row_bytes(w->type, (uint64_t)w->n_in) * (uint64_t)w->n_out);
+        count_bytes(s->ctx, &s->p[i].w, s->p[i].lap);
     }
-    pool_run(ctx->pool, product_chunk, s, chunks);
+    pool_run(s->ctx->pool, product_chunk, s, chunks);
     return true;
+}
+
+const struct cpu_acts *cpu_linear_prepare(struct cpu_linear_ctx *ctx, const float *x,
+                                          size_t x_stride, int rows, const struct cpu_weight *w,
+                                          int lap, bool exact_activations, struct err *e)
+{
+    int block = exact_activations ? 0 : cpu_act_block(w->type);
+    struct step s = {.ctx = ctx,
+                     .x = x,
+                     .x_stride = x_stride,
+                     .rows = rows,
+                     .need32 = block == 32,
+                     .need256 = block == 256};
+    if (rows > ctx->max_rows) {
+        err_set(e, ERR_NUMERIC, "%d rows, more than the %d reserved", rows, ctx->max_rows);
+        return NULL;
+    }
+    ctx->acts.exact = exact_activations;
+    ctx->acts.x = x;
+    ctx->acts.x_stride = x_stride;
+    if (!prepare(&s, w->n_in, e))
+        return NULL;
+    count_bytes(ctx, w, lap);
+    return &ctx->acts;
 }
 
 bool cpu_linear(struct cpu_linear_ctx *ctx, const float *x, size_t x_stride, int rows,

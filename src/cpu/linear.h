@@ -78,6 +78,13 @@ bool cpu_linear(struct cpu_linear_ctx *ctx, const float *x, size_t x_stride, int
 
 /* --- pieces for operations with their own plan --- */
 
+/* Rounds and packs up to max_rows rows of x as `w` needs them, for cpu_rows; valid until the next
+ * product. NULL and an error as of cpu_linear. `lap`: the row of the profile that its bytes count
+ * for. */
+const struct cpu_acts *cpu_linear_prepare(struct cpu_linear_ctx *ctx, const float *x,
+                                          size_t x_stride, int rows, const struct cpu_weight *w,
+                                          int lap, bool exact_activations, struct err *e);
+
 /* Block of the rounded activations that a weight type takes: 32, 256, or 0 for float32. */
 int cpu_act_block(uint32_t type);
 

@@ -29,6 +29,7 @@ struct expert_task {
     int from, n; /* job->rows[from .. from + n - 1] */
     int slot;    /* rounded rows of x start here */
     int entry;   /* intermediate rows start here */
+    atomic_int pieces_done; /* of its gate and up products */
 };
 
 /* Scratch, all in one block. Laid out by scratch_layout in backend.c. */
@@ -49,6 +50,8 @@ struct cpu_scratch {
     void *acts32, *acts256;    /* rounded rows of x, [entries][D] */
     void *mid32, *mid256;      /* rounded rows of gate, [entries][F] */
     int32_t *slot_rows;        /* [entries] the row of x in each slot */
+    int32_t *all_rows;         /* [entries] 0, 1, 2 .. */
+    float *shared_scale;       /* [entries] of the shared expert */
     struct expert_task *tasks; /* [entries] */
 };
 
@@ -110,16 +113,14 @@ void cpu_linear_op(struct backend *b, const float *x, int rows, int n_in, const 
                    int n_products);
 void cpu_norm(struct backend *b, const float *x, const float *w, int w_groups, int count, int n,
               float eps, float *out);
-void cpu_swiglu(struct backend *b, float *gate, const float *up, size_t count);
-void cpu_scale_rows(struct backend *b, float *x, const float *s, int rows, int n);
 void cpu_ple_gate(struct backend *b, const float *key, const float *query, int rows, int hc, int n,
                   float *a);
 void cpu_ple_spread(struct backend *b, const float *a, const float *v, int rows, int hc, int n,
                     float *u);
 
 void cpu_hc_low(struct backend *b, float *x, size_t count, int hc);
-void cpu_hc_mix(struct backend *b, const float *gate, const float *x, int rows, int hc, int n,
-                float *y);
+void cpu_hc_mix(struct backend *b, const float *low, const struct tensor *up, const float *x,
+                int rows, int hc, int n, float *gate, float *y);
 void cpu_hc_weights(struct backend *b, float *w, size_t count, int hc);
 void cpu_hc_write(struct backend *b, float *x, const float *y, const float *w, int rows, int hc,
                   int n);
@@ -163,6 +164,9 @@ bool cpu_route(struct backend *b, const float *logits, int rows, int n, int k, b
                const struct route_bonus *bonus, int32_t *ids, float *weights, struct err *e);
 void cpu_experts(struct backend *b, const float *x, int n_embd, const struct expert_job *jobs,
                  int n_jobs, int64_t *sum);
+void cpu_shared_expert(struct backend *b, const float *x, int rows, int n_embd,
+                       const struct tensor *gate, const struct tensor *up,
+                       const struct tensor *down, const struct tensor *scale, float *out);
 void cpu_routed(struct backend *b, int64_t *sum, size_t count, float *out);
 
 #endif

@@ -19,8 +19,7 @@ void hyper_read(struct backend *b, const struct hyper_params *p, const struct hy
     b->linear(b, s->normed, rows, flat,
               (struct product[]){{&w->down, s->low}, {&w->inject, write}}, write ? 2 : 1);
     b->hc_low(b, s->low, (size_t)rows * (size_t)p->rank, p->hc);
-    b->linear(b, s->low, rows, p->rank, &(struct product){&w->up, s->gate}, 1);
-    b->hc_mix(b, s->gate, s->normed, rows, p->hc, p->embd, y);
+    b->hc_mix(b, s->low, &w->up, s->normed, rows, p->hc, p->embd, s->gate, y);
     if (write)
         b->hc_weights(b, write, (size_t)rows * (size_t)p->hc, p->hc);
 }

@@ -65,9 +65,7 @@ void mixture_carve(struct mixture_scratch *t, const struct mixture_params *p, in
     t->shared = carve(device, in_band, sizeof *t->shared);
     t->sum = carve(device, in_band, sizeof *t->sum);
     t->logits = carve(device, rows * (size_t)p->experts, sizeof *t->logits);
-    t->gate = carve(device, rows * (size_t)p->shared_width, sizeof *t->gate);
-    t->up = carve(device, rows * (size_t)p->shared_width, sizeof *t->up);
-    t->scale = carve(device, rows, sizeof *t->scale);
+    t->next_logits = carve(device, rows * (size_t)p->experts, sizeof *t->next_logits);
     t->ids = carve(host, chosen, sizeof *t->ids);
     t->weights = carve(host, chosen, sizeof *t->weights);
     t->job_rows = carve(host, chosen, sizeof *t->job_rows);
@@ -93,27 +91,17 @@ void mixture_enter(struct mixture_scratch *t, const struct mixture_params *p,
     t->guess_ranks = t->guess_ranks < most ? t->guess_ranks : most;
 }
 
-bool mixture_guess(struct backend *b, const struct mixture_params *p,
-                   const struct mixture_weights *next, struct mixture_scratch *t, int first, int rows,
-                   struct err *e)
-{
-    size_t at = (size_t)first * (size_t)t->guess_ranks;
-    if (!t->guess_ranks)
-        return true;
-    b->linear(b, t->in + (size_t)first * (size_t)p->embd, rows, p->embd,
-              &(struct product){&next->router, t->logits}, 1);
-    return b->route(b, t->logits, rows, p->experts, t->guess_ranks, false, NULL, t->guess_ids + at,
-                    t->guess_weights + at, e);
-}
-
 bool mixture_route(struct backend *b, const struct mixture_params *p,
-                   const struct mixture_weights *w, struct mixture_scratch *t, int first, int rows,
-                   const struct batch *batch, int layer, struct err *e)
+                   const struct mixture_weights *w, const struct mixture_weights *next,
+                   struct mixture_scratch *t, int first, int rows, const struct batch *batch,
+                   int layer, struct err *e)
 {
     size_t at = (size_t)first * (size_t)p->used;
+    size_t guess = (size_t)first * (size_t)t->guess_ranks;
     struct route_bonus bonus = {t->bonus, t->keep, t->displaced + first, t->spread + first};
     b->linear(b, t->in + (size_t)first * (size_t)p->embd, rows, p->embd,
-              &(struct product){&w->router, t->logits}, 1);
+              (struct product[]){{&w->router, t->logits}, {&next->router, t->next_logits}},
+              t->guess_ranks ? 2 : 1);
     if (!b->route(b, t->logits, rows, p->experts, p->used, p->renormalise,
                   t->bonus ? &bonus : NULL, t->ids + at, t->weights + at, e))
         return false;
@@ -121,7 +109,8 @@ bool mixture_route(struct backend *b, const struct mixture_params *p,
     dump_host_i32(batch, layer, "expert_ids", t->ids + at, rows, p->used);
     if (batch->dump)
         dump_put(batch, layer, "expert_weights", DUMP_F32, t->weights + at, rows, 1, &p->used);
-    return true;
+    return !t->guess_ranks || b->route(b, t->next_logits, rows, p->experts, t->guess_ranks, false,
+                                       NULL, t->guess_ids + guess, t->guess_weights + guess, e);
 }
 
 /* Sorts the band's (row, weight) pairs by expert; rows stay in order within an expert. */
@@ -175,23 +164,6 @@ static struct expert_job make_job(const struct mixture_params *p, const struct m
     return job;
 }
 
-/* The shared expert of rows first..first+rows-1. */
-static void shared_expert(struct backend *b, const struct mixture_params *p,
-                          const struct mixture_weights *w, struct mixture_scratch *t, int first,
-                          int rows)
-{
-    size_t at = (size_t)first * (size_t)p->embd;
-    float *out = t->shared + at;
-    b->linear(b, t->in + at, rows, p->embd,
-              (struct product[]){{&w->shared_gate, t->gate},
-                                 {&w->shared_up, t->up},
-                                 {&w->shared_scale, t->scale}},
-              3);
-    b->swiglu(b, t->gate, t->up, (size_t)rows * (size_t)p->shared_width);
-    b->linear(b, t->gate, rows, p->shared_width, &(struct product){&w->shared_down, out}, 1);
-    b->scale_rows(b, out, t->scale, rows, p->embd);
-}
-
 /* Residents and the shared expert are computed while the missing experts are read; each of those is
  * computed when it arrives. The sum does not depend on the order. */
 bool mixture_run(struct backend *b, const struct mixture_params *p, const struct mixture_weights *w,
@@ -209,8 +181,12 @@ bool mixture_run(struct backend *b, const struct mixture_params *p, const struct
     bool ok = source->begin(source->ctx, &r, e);
     if (ok && g.ranks)
         source->guess(source->ctx, &g); /* its reads start before anything is waited for */
-    for (int at = 0; ok && p->shared_width && at < batch->rows; at += tile)
-        shared_expert(b, p, w, t, at, batch->rows - at < tile ? batch->rows - at : tile);
+    for (int at = 0; ok && p->shared_width && at < batch->rows; at += tile) {
+        size_t first = (size_t)at * (size_t)p->embd;
+        b->shared_expert(b, t->in + first, batch->rows - at < tile ? batch->rows - at : tile, p->embd,
+                         &w->shared_gate, &w->shared_up, &w->shared_down, &w->shared_scale,
+                         t->shared + first);
+    }
     while (ok) {
         struct expert_record records[AT_ONCE];
         struct expert_job jobs[AT_ONCE];

@@ -38,8 +38,7 @@ struct mixture_scratch {
     float *displaced, *spread; /* host [band] of a routing with a bonus */
     /* of a tile */
     float *logits;     /* [tile][experts] */
-    float *gate, *up;  /* [tile][shared_width] */
-    float *scale;      /* [tile] */
+    float *next_logits; /* [tile][experts] of the next layer's router */
     /* of the layer that runs (mixture_enter) */
     const float *bonus; /* NULL: exact routing */
     int keep;
@@ -59,15 +58,12 @@ void mixture_enter(struct mixture_scratch *t, const struct mixture_params *p,
                    const struct expert_source *source, const struct batch *batch, int layer,
                    bool last);
 
-/* Routes rows first..first+rows-1 of the band, whose inputs are in t->in. */
+/* Routes rows first..first+rows-1 of the band, whose inputs are in t->in, and guesses, if wanted, what
+ * the next layer, whose weights are given, will select for them. */
 bool mixture_route(struct backend *b, const struct mixture_params *p,
-                   const struct mixture_weights *w, struct mixture_scratch *t, int first, int rows,
-                   const struct batch *batch, int layer, struct err *e);
-
-/* Guesses what the next layer, whose weights are given, will select for the same rows, if wanted. */
-bool mixture_guess(struct backend *b, const struct mixture_params *p,
-                   const struct mixture_weights *next, struct mixture_scratch *t, int first, int rows,
-                   struct err *e);
+                   const struct mixture_weights *w, const struct mixture_weights *next,
+                   struct mixture_scratch *t, int first, int rows, const struct batch *batch,
+                   int layer, struct err *e);
 
 /* Runs all experts for the band's rows: the sums of the routed ones and the shared one are then in
  * the scratch. */

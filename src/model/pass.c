@@ -38,9 +38,7 @@ static bool run_layer(struct pass *p, int i)
     for (int at = 0; at < rows; at += tile) {
         if (p->batch->dump)
             steps->show(p, i, "in", at, tile_rows(p, at));
-        if (cancelled(p) || !steps->mix(p, i, at, tile_rows(p, at)) ||
-            !mixture_guess(p->b, steps->moe, last ? NULL : steps->mixture(p, i + 1), p->moe, at,
-                           tile_rows(p, at), p->e))
+        if (cancelled(p) || !steps->mix(p, i, at, tile_rows(p, at)))
             return false;
     }
     if (!mixture_run(p->b, steps->moe, steps->mixture(p, i), p->moe, tile, p->experts, p->batch, i,

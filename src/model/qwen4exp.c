@@ -298,7 +298,7 @@ static void limits(const struct model *m, struct backend_limits *out)
     n_in = larger(n_in, n->attn.n_head * n->attn.d_head);
     n_in = larger(n_in, larger(n->moe.width, n->moe.shared_width));
     out->n_in = n_in;
-    out->expert_width = n->moe.width;
+    out->expert_width = larger(n->moe.width, n->moe.shared_width);
     out->delta = m->held ? n->delta.d : 0;
     for (int i = 0; i < n->n_layer; i++)
         if (n->layer[i].attn.ratio)
@@ -497,7 +497,8 @@ static bool mix(struct pass *p, int i, int first, int rows)
     hyper_read(b, &n->hyper, &l->hc_ffn, x, rows, &t->hyper, ffn_in, inject);
     dump_rows(batch, b, i, "ffn_in", ffn_in, rows, d, 0);
     dump_rows(batch, b, i, "ffn_inject", inject, rows, hc, 0);
-    return mixture_route(b, &n->moe, &l->moe, &t->moe, first, rows, batch, i, p->e); /* 2.7 */
+    return mixture_route(b, &n->moe, &l->moe, &l[i < n->n_layer].moe, &t->moe, first, rows, batch, i,
+                         p->e); /* 2.7 */
 }
 
 static const struct mixture_weights *mixture_of(struct pass *p, int i)

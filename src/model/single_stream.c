@@ -199,7 +199,8 @@ static void limits(const struct model *m, struct backend_limits *out)
                     n->moe.width, n->moe.shared_width};
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         out->n_in = widths[i] > out->n_in ? widths[i] : out->n_in;
-    out->expert_width = n->moe.width;
+    out->expert_width =
+        n->moe.width > n->moe.shared_width ? n->moe.width : n->moe.shared_width;
     out->delta = m->held ? n->delta.d : 0;
 }
 
@@ -295,7 +296,8 @@ static bool mix(struct pass *p, int i, int first, int rows)
     dump_rows(p->batch, b, i, "mid", x, rows, d, 0);
     b->norm(b, x, l->ffn_norm, 1, rows, d, n->eps, ffn_in);
     dump_rows(p->batch, b, i, "ffn_in", ffn_in, rows, d, 0);
-    return mixture_route(b, &n->moe, &l->moe, &t->moe, first, rows, p->batch, i, p->e); /* 4.5 */
+    return mixture_route(b, &n->moe, &l->moe, &l[i < n->n_layer].moe, &t->moe, first, rows, p->batch, i,
+                         p->e); /* 4.5 */
 }
 
 static const struct mixture_weights *mixture_of(struct pass *p, int i)

@@ -58,6 +58,7 @@ struct output {
     float sparse[TOKENS * N_HEAD * D_HEAD], dense[TOKENS * N_HEAD * D_HEAD];
     int32_t ids[TOKENS * TOP];
     float weights[TOKENS * TOP], routed[TOKENS * N], product[TOKENS * WIDTH], ple[TOKENS * HC];
+    float shared[TOKENS * N], gate[TOKENS * HC * N];
     int64_t sum[TOKENS * N];
 };
 
@@ -110,7 +111,9 @@ static void run_streams(struct backend *b, const struct input *in, struct output
     b->norm(b, in->streams + wide, in->w, HC, rows * HC, N, 1e-6f, o->normed + wide);
     memcpy(o->low + at * N, in->x + at * N, (size_t)rows * N * sizeof(float));
     b->hc_low(b, o->low + at * N, (size_t)rows * N, HC);
-    b->hc_mix(b, in->streams + wide, o->normed + wide, rows, HC, N, o->mixed + at * N);
+    struct tensor to_gate = {in->gate, TYPE_Q8_0, 64, HC * N, 0.5f, NULL};
+    b->hc_mix(b, in->streams + at * 64, &to_gate, o->normed + wide, rows, HC, N, o->gate + wide,
+              o->mixed + at * N);
     memcpy(o->streams + wide, in->streams + wide, (size_t)rows * HC * N * sizeof(float));
     b->hc_write(b, o->streams + wide, o->mixed + at * N, in->gates + at * HC, rows, HC, N);
     b->ple_gate(b, in->streams + wide, o->normed + wide, rows, HC, N, o->ple + at * HC);
@@ -194,7 +197,10 @@ static void run_experts(struct backend *b, const struct input *in, struct output
     b->routed(b, sum, (size_t)rows * N, o->routed + at * N);
     struct tensor w = {in->gate, TYPE_Q8_0, N, WIDTH, 0.5f, NULL};
     b->linear(b, in->x + at * N, rows, N, &(struct product){&w, o->product + at * WIDTH}, 1);
-    b->swiglu(b, o->product + at * WIDTH, in->x + at * WIDTH, (size_t)rows * WIDTH);
+    struct tensor up = {in->up, TYPE_Q8_0, N, WIDTH, 1, NULL};
+    struct tensor down = {in->down, TYPE_Q8_0, WIDTH, N, 1, NULL};
+    struct tensor scale = {in->w, TYPE_F32, N, 1, 1, NULL};
+    b->shared_expert(b, in->x + at * N, rows, N, &w, &up, &down, &scale, o->shared + at * N);
 }
 
 /* All tokens in windows of the given sizes, over and over. */
@@ -234,6 +240,7 @@ static void compare(const struct output *got, const struct output *want, enum cp
     SAME(normed);
     SAME(low);
     SAME(mixed);
+    SAME(gate);
     SAME(streams);
     SAME(conv);
     SAME(history);
@@ -258,6 +265,7 @@ static void compare(const struct output *got, const struct output *want, enum cp
     SAME(weights);
     SAME(routed);
     SAME(product);
+    SAME(shared);
     SAME(ple);
     SAME(sum);
 }

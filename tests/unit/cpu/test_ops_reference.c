@@ -36,6 +36,11 @@ static void norm_reference(const float *x, const float *w, int n, double eps, do
         out[i] = x[i] / sqrt(sum / n + eps) * (w ? w[i] : 1);
 }
 
+static struct tensor f32_tensor(const float *data, int n_in, int n_out, float scale)
+{
+    return (struct tensor){data, TYPE_F32, n_in, n_out, scale, NULL};
+}
+
 static void norms_divide_by_the_root_of_the_mean_square(void **state)
 {
     enum { COUNT = 6, GROUPS = 2, N = 67 };
@@ -56,15 +61,22 @@ static void norms_divide_by_the_root_of_the_mean_square(void **state)
 
 static void streams_are_mixed_and_written(void **state)
 {
-    enum { ROWS = 3, HC = 4, N = 70 };
-    float *gate = test_floats(ROWS * HC * N, 1), *x = test_floats(ROWS * HC * N, 2);
+    enum { ROWS = 3, HC = 4, N = 70, RANK = 11 };
+    float *low = test_floats(ROWS * RANK, 1), *x = test_floats(ROWS * HC * N, 2);
+    float *up = test_floats(HC * N * RANK, 5), gate[ROWS * HC * N];
     float *w = test_floats(ROWS * HC, 3), *y = test_floats(ROWS * N, 4), mixed[ROWS * N];
-    f.b->hc_mix(f.b, gate, x, ROWS, HC, N, mixed);
+    struct tensor to_gate = f32_tensor(up, RANK, HC * N, 3);
+    f.b->hc_mix(f.b, low, &to_gate, x, ROWS, HC, N, gate, mixed);
     for (int t = 0; t < ROWS; t++)
         for (int i = 0; i < N; i++) {
             double sum = 0;
-            for (int s = 0; s < HC; s++)
-                sum += sigmoid(gate[(t * HC + s) * N + i]) * x[(t * HC + s) * N + i];
+            for (int s = 0; s < HC; s++) {
+                double z = 0;
+                for (int c = 0; c < RANK; c++)
+                    z += 3.0 * up[(s * N + i) * RANK + c] * low[t * RANK + c];
+                assert_close(gate[(t * HC + s) * N + i], z, BOUND, "gate", (size_t)i);
+                sum += sigmoid(z) * x[(t * HC + s) * N + i];
+            }
             assert_close(mixed[t * N + i], sum / HC, BOUND, "hc_mix", (size_t)i);
         }
     float before[ROWS * HC];
@@ -80,11 +92,11 @@ static void streams_are_mixed_and_written(void **state)
             volatile float sum = x[g * N + i] + product; /* two roundings */
             assert_true(written[g * N + i] == sum);
         }
-    float *low = test_floats(ROWS * N, 5), *was = test_floats(ROWS * N, 5);
-    f.b->hc_low(f.b, low, ROWS * N, HC);
+    float *lower = test_floats(ROWS * N, 5), *was = test_floats(ROWS * N, 5);
+    f.b->hc_low(f.b, lower, ROWS * N, HC);
     for (int i = 0; i < ROWS * N; i++)
-        assert_close(low[i], silu(was[i] / (double)HC), BOUND, "hc_low", (size_t)i);
-    float *all[] = {gate, x, w, y, written, low, was};
+        assert_close(lower[i], silu(was[i] / (double)HC), BOUND, "hc_low", (size_t)i);
+    float *all[] = {low, up, x, w, y, written, lower, was};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         test_free(all[i]);
 }
@@ -415,11 +427,6 @@ static void the_router_takes_the_best_and_says_where_it_met_nan(void **state)
 
 enum { EMBD = 70, WIDTH = 40, EXPERTS = 3 };
 
-static struct tensor f32_tensor(const float *data, int n_in, int n_out, float scale)
-{
-    return (struct tensor){data, TYPE_F32, n_in, n_out, scale, NULL};
-}
-
 static double dot_reference(const float *w, const double *x, int n)
 {
     double sum = 0;
@@ -470,6 +477,41 @@ static void experts_add_their_weighted_outputs(void **state)
         assert_true(sum[i] == 0);
     }
     float *all[] = {x, gate, up, down, weights};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        test_free(all[i]);
+}
+
+static void the_shared_expert_is_scaled_by_its_gate(void **state)
+{
+    enum { ROWS = 6 };
+    float *x = test_floats(ROWS * EMBD, 1), *gate = test_floats(EMBD * WIDTH, 2), out[ROWS * EMBD];
+    float *up = test_floats(EMBD * WIDTH, 3), *down = test_floats(EMBD * WIDTH, 4);
+    float *scale = test_floats(EMBD, 5);
+    struct tensor g = f32_tensor(gate, EMBD, WIDTH, 0.5f), u = f32_tensor(up, EMBD, WIDTH, 2);
+    struct tensor d = f32_tensor(down, WIDTH, EMBD, 0.25f), s = f32_tensor(scale, EMBD, 1, 4);
+    f.b->shared_expert(f.b, x, ROWS, EMBD, &g, &u, &d, &s, out);
+    for (int t = 0; t < ROWS; t++) {
+        double in[EMBD], mid[WIDTH];
+        for (int c = 0; c < EMBD; c++)
+            in[c] = x[t * EMBD + c];
+        for (int r = 0; r < WIDTH; r++)
+            mid[r] = silu(dot_reference(gate + r * EMBD, in, EMBD) / 2) *
+                     dot_reference(up + r * EMBD, in, EMBD) * 2;
+        double by = sigmoid(4 * dot_reference(scale, in, EMBD));
+        for (int r = 0; r < EMBD; r++)
+            assert_close(out[t * EMBD + r], by * dot_reference(down + r * WIDTH, mid, WIDTH) / 4,
+                         BOUND, "shared expert", (size_t)r);
+    }
+    struct err e;
+    err_clear(&e);
+    uint8_t block[34 * EMBD] = {0}; /* Q8_0, which rounds */
+    d = (struct tensor){block, TYPE_Q8_0, 32, EMBD, 1, NULL};
+    g.n_out = u.n_out = 32;
+    gate[3] = INFINITY;
+    f.b->shared_expert(f.b, x, 1, EMBD, &g, &u, &d, &s, out);
+    assert_false(f.b->finish(f.b, &e));
+    assert_string_equal(e.text, "activations inside the shared expert are not finite");
+    float *all[] = {x, gate, up, down, scale};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         test_free(all[i]);
 }
@@ -529,7 +571,7 @@ static void sums_are_rounded_once(void **state)
         assert_true(out[i] == want[i] * 0x1p-32f);
 }
 
-static void rows_are_embedded_repeated_added_and_scaled(void **state)
+static void rows_are_embedded_repeated_and_added(void **state)
 {
     enum { ROWS = 3, N = 70, TIMES = 4 };
     float *table = test_floats(5 * N, 1), *y = test_floats(ROWS * TIMES * N, 2);
@@ -548,17 +590,7 @@ static void rows_are_embedded_repeated_added_and_scaled(void **state)
     f.b->add_row(f.b, many, table, ROWS * TIMES, N);
     for (int i = 0; i < ROWS * TIMES * N; i++)
         assert_true(many[i] == y[i] + table[i % N]);
-    float *s = test_floats(ROWS, 3), *gate = test_floats(ROWS * N, 4),
-          *up = test_floats(ROWS * N, 5);
-    float before[ROWS * N], product[ROWS * 5];
-    memcpy(before, rows, sizeof before);
-    f.b->scale_rows(f.b, rows, s, ROWS, N);
-    for (int i = 0; i < ROWS * N; i++)
-        assert_close(rows[i], before[i] * sigmoid(s[i / N]), BOUND, "scale_rows", (size_t)i);
-    memcpy(before, gate, sizeof before);
-    f.b->swiglu(f.b, gate, up, ROWS * N);
-    for (int i = 0; i < ROWS * N; i++)
-        assert_close(gate[i], silu(before[i]) * up[i], BOUND, "swiglu", (size_t)i);
+    float *up = test_floats(ROWS * N, 5), product[ROWS * 5];
     f.b->linear(f.b, up, ROWS, N, &(struct product){&w, product}, 1);
     for (int i = 0; i < ROWS * 5; i++) {
         double x[N];
@@ -567,7 +599,7 @@ static void rows_are_embedded_repeated_added_and_scaled(void **state)
         assert_close(product[i], dot_reference(table + i % 5 * N, x, N) / 2, BOUND, "linear",
                      (size_t)i);
     }
-    float *all[] = {table, y, s, gate, up};
+    float *all[] = {table, y, up};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         test_free(all[i]);
 }
@@ -638,7 +670,8 @@ int main(void)
         cmocka_unit_test(experts_add_their_weighted_outputs),
         cmocka_unit_test(outputs_out_of_range_name_layer_and_expert),
         cmocka_unit_test(sums_are_rounded_once),
-        cmocka_unit_test(rows_are_embedded_repeated_added_and_scaled),
+        cmocka_unit_test(the_shared_expert_is_scaled_by_its_gate),
+        cmocka_unit_test(rows_are_embedded_repeated_and_added),
         cmocka_unit_test(n_gram_gates_follow_the_sign_and_root),
         cmocka_unit_test(the_first_problem_is_told_with_its_layer),
     };
