@@ -88,6 +88,29 @@ struct route_bonus {
 
 enum gate_kind { GATE_SIGMOID, GATE_SILU };
 
+/* Rows of a gated delta net. Channels: the heads of q, those of k, those of v, d values each. Value head
+ * h uses key head h mod n_k, or h / (n_v / n_k) if `grouped`. */
+struct delta_rows {
+    int rows, n_k, n_v, d, taps;
+    bool grouped;
+    bool is_held;        /* rows some of which may be rejected: history and state stay as they are */
+    float l2_eps, eps;
+    enum gate_kind gate;
+    const float *kernel; /* [channels][taps] */
+    const float *a, *dt; /* [n_v] */
+    const float *norm;   /* [d] */
+    const float *qkv;    /* [rows][channels] as projected */
+    const float *z;      /* [rows][n_v][d] */
+    float *history;      /* [taps - 1][channels] */
+    float *state;        /* [n_v][d (value)][d (key)] */
+    float *conv;         /* out [rows][channels]: silu(convolution); then each head x of q and k is
+                            x / sqrt(sum(x^2) + l2_eps), of q / sqrt(d) too */
+    float *g, *beta;     /* [rows][n_v] as projected; out a * softplus(g + dt), sigmoid(beta) */
+    float *out;          /* [rows][n_v][d] norm(o, norm) * gate(z), the norm per head */
+    float *conv_shown, *core_shown; /* for dumps, or NULL: conv before it is normed, [rows][channels],
+                                       may be qkv; o, [rows][n_v][d], may be z */
+};
+
 /* What `reserve` must make room for. */
 struct backend_limits {
     int rows;         /* largest tile */
@@ -97,7 +120,7 @@ struct backend_limits {
     int embd;         /* D */
     int ctx;          /* tokens visible to dense attention at most */
     int blocks;       /* blocks of a whole context, 0 without sparse attention */
-    int delta;        /* head size of delta_held, 0: it is not used */
+    int delta;        /* head size of a held delta_net, 0: there is none */
 };
 
 struct backend {
@@ -169,29 +192,11 @@ struct backend {
     void (*conv_advance)(struct backend *b, const float *in, float *history, int rows, int n,
                          int past);
 
-    /* Gated delta net (qwen4exp.md 2.5). */
-    /* Each head of x: x / sqrt(sum(x^2) + eps), then / sqrt(d) if `scale`. In place.
-     * x: rows at x + t * row_stride, heads of d values one after the other. */
-    void (*delta_norm)(struct backend *b, float *x, size_t row_stride, int rows, int heads, int d,
-                       float eps, bool scale);
-    /* g = a * softplus(alpha + dt), beta = sigmoid(beta); in place. alpha, beta [rows][heads];
-     * a, dt [heads]. */
-    void (*delta_gates)(struct backend *b, float *alpha, float *beta, const float *a, const float *dt,
-                        int rows, int heads);
-    /* The recurrence, row by row: S' = exp(g) S, r = S'^T k, e = beta (v - r), S = fma(k, e, S'),
-     * o = S^T q. Value head h uses key head h mod n_k, or h / (n_v / n_k) if `grouped`.
-     * q, k: [n_k][d], v: [n_v][d] at row_stride;
-     * g, beta [rows][n_v]; state [n_v][d (value)][d (key)]; out [rows][n_v][d]. */
-    void (*delta_scan)(struct backend *b, const float *q, const float *k, const float *v,
-                       size_t row_stride, const float *g, const float *beta, int rows, int n_k,
-                       int n_v, int d, bool grouped, float *state, float *out);
-    /* The same, with the state left as it was: rows some of which may be rejected. */
-    void (*delta_held)(struct backend *b, const float *q, const float *k, const float *v,
-                       size_t row_stride, const float *g, const float *beta, int rows, int n_k,
-                       int n_v, int d, bool grouped, const float *state, float *out);
-    /* out = norm(x, w) * gate(z), the norm per head of d values. x, z, out [rows][heads][d]. */
-    void (*gated_norm)(struct backend *b, const float *x, const float *w, const float *z, int rows,
-                       int heads, int d, float eps, enum gate_kind kind, float *out);
+    /* Gated delta net (qwen4exp.md 2.5), between its projections. */
+    void (*delta_net)(struct backend *b, const struct delta_rows *r);
+    /* The recurrence alone, row by row, of rows that delta_net has held: S' = exp(g) S, r = S'^T k,
+     * e = beta * (v - r), S = fma(k, e, S'), o = S^T q. What is not needed again may be NULL. */
+    void (*delta_scan)(struct backend *b, const struct delta_rows *r);
 
     /* Attention. */
     /* out[t][h] = rope(norm(x[t][h], w), pos + t). Heads of d values at x + t * row_stride +

@@ -60,12 +60,18 @@ static void conv_part(void *ctx, size_t first, size_t end, int worker)
     }
 }
 
+static bool taps_fit(struct cpu_backend *c, int taps)
+{
+    if (taps >= 1 && taps <= MAX_TAPS)
+        return true;
+    cpu_problem(c, "a convolution has %d taps, not 1 to %d", taps, MAX_TAPS);
+    return false;
+}
+
 static void run_conv(struct cpu_backend *c, struct conv_job *j)
 {
-    if (j->taps < 1 || j->taps > MAX_TAPS) {
-        cpu_problem(c, "a convolution has %d taps, not 1 to %d", j->taps, MAX_TAPS);
+    if (!taps_fit(c, j->taps))
         return;
-    }
     size_t items = ((size_t)j->n + CHANNELS - 1) / CHANNELS;
     cpu_split(c, items, (double)j->rows * j->n * (j->taps + 8), conv_part, j);
 }
@@ -94,143 +100,160 @@ void cpu_conv_advance(struct backend *b, const float *in, float *history, int ro
     advance(in, history, rows, (size_t)n, past, 0, n);
 }
 
-struct delta_norm_job {
-    const struct cpu_ops *ops;
-    float *x;
-    size_t row_stride;
-    int heads, d;
-    float eps, divisor;
+/* ---- The net between its projections --------------------------------------------------------- */
+
+struct delta_job {
+    struct cpu_backend *c;
+    const struct delta_rows *r;
+    struct conv_job conv;
+    atomic_int keys_done; /* of the first items */
 };
 
-static void delta_norm_part(void *ctx, size_t first, size_t end, int worker)
+static uint64_t state_bytes(const struct delta_rows *r)
 {
-    const struct delta_norm_job *j = ctx;
-    size_t heads = (size_t)j->heads;
-    for (size_t i = first; i < end; i++) {
-        float *x = j->x + i / heads * j->row_stride + i % heads * (size_t)j->d;
-        j->ops->divide(x, sqrtf(j->ops->dot(x, x, j->d) + j->eps), j->divisor, j->d);
+    return (uint64_t)r->n_v * (uint64_t)r->d * (uint64_t)r->d * sizeof(float);
+}
+
+static size_t channels_of(const struct delta_rows *r)
+{
+    return (size_t)(2 * r->n_k + r->n_v) * (size_t)r->d;
+}
+
+/* The convolution of the d channels of one head, of all rows. */
+static void conv_head(const struct delta_job *j, size_t c0)
+{
+    const struct delta_rows *r = j->r;
+    size_t width = channels_of(r), d = (size_t)r->d;
+    for (int c = 0; c < r->d; c += CHANNELS)
+        conv_channels(&j->conv, c0 + (size_t)c, r->d - c < CHANNELS ? r->d - c : CHANNELS);
+    for (size_t t = 0; r->conv_shown && t < (size_t)r->rows; t++)
+        memcpy(r->conv_shown + t * width + c0, r->conv + t * width + c0, d * sizeof(float));
+}
+
+static void key_head(const struct delta_job *j, size_t head)
+{
+    const struct delta_rows *r = j->r;
+    const struct cpu_ops *ops = &j->c->ops;
+    size_t width = channels_of(r), d = (size_t)r->d;
+    for (int part = 0; part < 2; part++) { /* q, k */
+        size_t c0 = ((size_t)part * (size_t)r->n_k + head) * d;
+        float divisor = part == 0 ? sqrtf((float)r->d) : 1;
+        conv_head(j, c0);
+        for (size_t t = 0; t < (size_t)r->rows; t++) {
+            float *x = r->conv + t * width + c0;
+            ops->divide(x, sqrtf(ops->dot(x, x, r->d) + r->l2_eps), divisor, r->d);
+        }
     }
 }
 
-void cpu_delta_norm(struct backend *b, float *x, size_t row_stride, int rows, int heads, int d,
-                    float eps, bool scale)
+static void gates(const struct delta_rows *r, size_t head)
+{
+    for (size_t t = 0; t < (size_t)r->rows; t++) {
+        size_t i = t * (size_t)r->n_v + head;
+        r->g[i] = r->a[head] * fmath_softplus(r->g[i] + r->dt[head]);
+        r->beta[i] = fmath_sigmoid(r->beta[i]);
+    }
+}
+
+/* The recurrence of a value head; the state stays in the L2 cache for all rows. */
+static void scan_head(const struct delta_job *j, size_t head, int worker)
+{
+    const struct delta_rows *r = j->r;
+    size_t width = channels_of(r), d = (size_t)r->d, n_v = (size_t)r->n_v, n_k = (size_t)r->n_k;
+    size_t key = (r->grouped ? head / (n_v / n_k) : head % n_k) * d;
+    float *state = r->state + head * d * d;
+    if (r->is_held) {
+        float *copy = cpu_worker_area(j->c, worker);
+        memcpy(copy, state, d * d * sizeof *state);
+        state = copy;
+    }
+    for (size_t t = 0; t < (size_t)r->rows; t++) {
+        const float *x = r->conv + t * width;
+        size_t at = t * n_v + head;
+        j->c->ops.delta_step(state, x + key, x + n_k * d + key, x + (2 * n_k + head) * d,
+                             fmath_exp(r->g[at]), r->beta[at], r->d, r->out + at * d);
+    }
+}
+
+static void gate_head(const struct delta_job *j, size_t head, int worker)
+{
+    const struct delta_rows *r = j->r;
+    const struct cpu_ops *ops = &j->c->ops;
+    size_t d = (size_t)r->d;
+    float *core = cpu_worker_area(j->c, worker);
+    for (size_t t = 0; t < (size_t)r->rows; t++) {
+        size_t at = (t * (size_t)r->n_v + head) * d;
+        float *out = r->out + at;
+        if (r->core_shown)
+            memcpy(core, out, d * sizeof *core);
+        ops->norm(out, r->norm, r->d, r->eps, out);
+        (r->gate == GATE_SIGMOID ? ops->mul_sigmoid : ops->mul_silu)(out, out, r->z + at, r->d);
+        if (r->core_shown)
+            memcpy(r->core_shown + at, core, d * sizeof *core);
+    }
+}
+
+static void delta_lap(const struct delta_job *j, int worker, int row)
+{
+    if (j->c->base.laps)
+        laps_switch(j->c->base.laps, worker, row);
+}
+
+/* Items: the key heads, then the value heads, which wait for them. */
+static void delta_part(void *ctx, size_t first, size_t end, int worker)
+{
+    struct delta_job *j = ctx;
+    const struct delta_rows *r = j->r;
+    size_t n_k = (size_t)r->n_k;
+    for (size_t i = first; i < end; i++) {
+        delta_lap(j, worker, LAP_CONV);
+        if (i < n_k) {
+            key_head(j, i);
+            pool_count(&j->keys_done);
+            continue;
+        }
+        conv_head(j, i * (size_t)r->d + n_k * (size_t)r->d);
+        gates(r, i - n_k);
+        delta_lap(j, worker, LAP_BARRIER);
+        pool_wait(&j->keys_done, r->n_k);
+        delta_lap(j, worker, LAP_DELTA);
+        scan_head(j, i - n_k, worker);
+        delta_lap(j, worker, LAP_GATE);
+        gate_head(j, i - n_k, worker);
+    }
+}
+
+static double scan_work(const struct delta_rows *r)
+{
+    return (double)r->rows * r->n_v * r->d * r->d * 2;
+}
+
+void cpu_delta_net(struct backend *b, const struct delta_rows *r)
 {
     struct cpu_backend *c = cpu_of(b);
-    backend_lap(b, LAP_DELTA);
-    struct delta_norm_job j = {&c->ops, x, row_stride, heads, d, eps, scale ? sqrtf((float)d) : 1};
-    cpu_split(c, (size_t)rows * (size_t)heads, (double)rows * heads * d * 5, delta_norm_part, &j);
+    int channels = (int)channels_of(r);
+    struct delta_job j = {.c = c, .r = r};
+    j.conv = (struct conv_job){&c->ops, r->qkv, r->kernel, r->history, r->conv,
+                               r->rows, channels, r->taps, 1, r->is_held ? NULL : r->history};
+    if (!taps_fit(c, r->taps))
+        return;
+    backend_lap(b, LAP_CONV);
+    if (b->laps)
+        laps_add_bytes(b->laps, LAP_DELTA, (r->is_held ? 1 : 2) * state_bytes(r));
+    cpu_split(c, (size_t)(r->n_k + r->n_v),
+              scan_work(r) + (double)r->rows * channels * (r->taps + 16), delta_part, &j);
 }
-
-struct gates_job {
-    float *alpha, *beta;
-    const float *a, *dt;
-    int heads;
-};
-
-static void gates_part(void *ctx, size_t first, size_t end, int worker)
-{
-    const struct gates_job *j = ctx;
-    for (size_t i = first; i < end; i++) {
-        size_t h = i % (size_t)j->heads;
-        j->alpha[i] = j->a[h] * fmath_softplus(j->alpha[i] + j->dt[h]);
-        j->beta[i] = fmath_sigmoid(j->beta[i]);
-    }
-}
-
-void cpu_delta_gates(struct backend *b, float *alpha, float *beta, const float *a, const float *dt,
-                     int rows, int heads)
-{
-    backend_lap(b, LAP_DELTA);
-    struct gates_job j = {alpha, beta, a, dt, heads};
-    size_t count = (size_t)rows * (size_t)heads;
-    cpu_split(cpu_of(b), count, (double)count * 100, gates_part, &j);
-}
-
-struct scan_job {
-    const struct cpu_ops *ops;
-    const float *q, *k, *v;
-    size_t row_stride;
-    const float *g, *beta;
-    int rows, n_k, n_v, d;
-    bool grouped;
-    float *state; /* NULL: */
-    const float *held; /* read in its place, and left alone */
-    struct cpu_backend *backend;
-    float *out;
-};
 
 static void scan_part(void *ctx, size_t first, size_t end, int worker)
 {
-    const struct scan_job *j = ctx;
-    size_t d = (size_t)j->d, n_v = (size_t)j->n_v;
-    for (size_t h = first; h < end; h++) {
-        size_t n_k = (size_t)j->n_k, key = (j->grouped ? h / (n_v / n_k) : h % n_k) * d;
-        float *state; /* stays in the L2 cache for all rows */
-        if (j->state) {
-            state = j->state + h * d * d;
-        } else {
-            state = cpu_worker_area(j->backend, worker);
-            memcpy(state, j->held + h * d * d, d * d * sizeof *state);
-        }
-        for (size_t t = 0; t < (size_t)j->rows; t++) {
-            size_t at = t * j->row_stride;
-            j->ops->delta_step(state, j->q + at + key, j->k + at + key, j->v + at + h * d,
-                               fmath_exp(j->g[t * n_v + h]), j->beta[t * n_v + h], j->d,
-                               j->out + (t * n_v + h) * d);
-        }
-    }
+    for (size_t h = first; h < end; h++)
+        scan_head(ctx, h, worker);
 }
 
-void cpu_delta_scan(struct backend *b, const float *q, const float *k, const float *v,
-                    size_t row_stride, const float *g, const float *beta, int rows, int n_k,
-                    int n_v, int d, bool grouped, float *state, float *out)
+void cpu_delta_scan(struct backend *b, const struct delta_rows *r)
 {
     struct cpu_backend *c = cpu_of(b);
-    struct scan_job j = {&c->ops, q, k,       v,     row_stride, g, beta, rows, n_k,
-                         n_v,     d, grouped, state, NULL,       c, out};
-    backend_lap_bytes(b, LAP_DELTA, 2 * (uint64_t)n_v * (uint64_t)d * (uint64_t)d * sizeof(float));
-    cpu_split(c, (size_t)n_v, (double)rows * n_v * d * d * 2, scan_part, &j);
-}
-
-void cpu_delta_held(struct backend *b, const float *q, const float *k, const float *v,
-                    size_t row_stride, const float *g, const float *beta, int rows, int n_k,
-                    int n_v, int d, bool grouped, const float *state, float *out)
-{
-    struct cpu_backend *c = cpu_of(b);
-    struct scan_job j = {&c->ops, q, k,       v,    row_stride, g, beta, rows, n_k,
-                         n_v,     d, grouped, NULL, state,      c, out};
-    backend_lap_bytes(b, LAP_DELTA, (uint64_t)n_v * (uint64_t)d * (uint64_t)d * sizeof(float));
-    cpu_split(c, (size_t)n_v, (double)rows * n_v * d * d * 2, scan_part, &j);
-}
-
-struct gated_norm_job {
-    const struct cpu_ops *ops;
-    const float *x, *w, *z;
-    int d;
-    float eps;
-    enum gate_kind kind;
-    float *out;
-};
-
-static void gated_norm_part(void *ctx, size_t first, size_t end, int worker)
-{
-    const struct gated_norm_job *j = ctx;
-    for (size_t i = first; i < end; i++) {
-        size_t at = i * (size_t)j->d;
-        float *out = j->out + at;
-        j->ops->norm(j->x + at, j->w, j->d, j->eps, out);
-        if (j->kind == GATE_SIGMOID)
-            j->ops->mul_sigmoid(out, out, j->z + at, j->d);
-        else
-            j->ops->mul_silu(out, out, j->z + at, j->d);
-    }
-}
-
-void cpu_gated_norm(struct backend *b, const float *x, const float *w, const float *z, int rows,
-                    int heads, int d, float eps, enum gate_kind kind, float *out)
-{
-    struct cpu_backend *c = cpu_of(b);
-    backend_lap(b, LAP_GATE);
-    struct gated_norm_job j = {&c->ops, x, w, z, d, eps, kind, out};
-    cpu_split(c, (size_t)rows * (size_t)heads, (double)rows * heads * d * 12, gated_norm_part, &j);
+    struct delta_job j = {.c = c, .r = r};
+    backend_lap_bytes(b, LAP_DELTA, 2 * state_bytes(r));
+    cpu_split(c, (size_t)r->n_v, scan_work(r), scan_part, &j);
 }

@@ -131,18 +131,8 @@ void cpu_conv_held(struct backend *b, const float *in, const float *kernel, cons
                    int rows, int n, int taps, int dilation, float *out);
 void cpu_conv_advance(struct backend *b, const float *in, float *history, int rows, int n,
                       int past);
-void cpu_delta_norm(struct backend *b, float *x, size_t row_stride, int rows, int heads, int d,
-                    float eps, bool scale);
-void cpu_delta_gates(struct backend *b, float *alpha, float *beta, const float *a, const float *dt,
-                     int rows, int heads);
-void cpu_delta_scan(struct backend *b, const float *q, const float *k, const float *v,
-                    size_t row_stride, const float *g, const float *beta, int rows, int n_k,
-                    int n_v, int d, bool grouped, float *state, float *out);
-void cpu_delta_held(struct backend *b, const float *q, const float *k, const float *v,
-                    size_t row_stride, const float *g, const float *beta, int rows, int n_k,
-                    int n_v, int d, bool grouped, const float *state, float *out);
-void cpu_gated_norm(struct backend *b, const float *x, const float *w, const float *z, int rows,
-                    int heads, int d, float eps, enum gate_kind kind, float *out);
+void cpu_delta_net(struct backend *b, const struct delta_rows *r);
+void cpu_delta_scan(struct backend *b, const struct delta_rows *r);
 
 void cpu_norm_rope(struct backend *b, const float *x, size_t row_stride, size_t head_stride,
                    const float *w, const struct rope *rope, int rows, int heads, int d, float eps,

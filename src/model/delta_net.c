@@ -78,40 +78,58 @@ static void dump_state(struct backend *b, const struct delta_net_params *p,
     mem_free(ours);
 }
 
+/* What the network and its commit have in common; `w` NULL: the recurrence alone. */
+static struct delta_rows rows_of(const struct delta_net_params *p,
+                                 const struct delta_net_weights *w, struct layer_state *s, int rows,
+                                 const struct delta_net_scratch *in, float *out)
+{
+    return (struct delta_rows){.rows = rows,
+                               .n_k = p->n_k,
+                               .n_v = p->n_v,
+                               .d = p->d,
+                               .taps = p->taps,
+                               .grouped = p->grouped,
+                               .l2_eps = L2_EPS,
+                               .eps = p->eps,
+                               .gate = p->gate,
+                               .kernel = w ? w->conv : NULL,
+                               .a = w ? w->a : NULL,
+                               .dt = w ? w->dt : NULL,
+                               .norm = w ? w->norm : NULL,
+                               .qkv = in->qkv,
+                               .history = s->conv,
+                               .state = s->delta,
+                               .conv = in->conv,
+                               .g = in->g,
+                               .beta = in->beta,
+                               .out = out};
+}
+
 void delta_net(struct backend *b, const struct delta_net_params *p,
                const struct delta_net_weights *w, struct layer_state *s, const float *y, int rows,
                const struct delta_net_scratch *t, const struct delta_net_scratch *window,
                const struct batch *batch, int layer, float *out)
 {
     int channels = delta_net_channels(p), inner = p->n_v * p->d;
-    size_t stride = (size_t)channels;
     const struct delta_net_scratch *in = batch->is_held ? window : t;
-    float *q = in->conv, *k = q + p->n_k * p->d, *v = k + p->n_k * p->d;
-
     b->linear(b, y, rows, p->embd,
               (struct product[]){
                   {&w->qkv, in->qkv}, {&w->gate, t->z}, {&w->alpha, in->g}, {&w->beta, in->beta}},
               4);
-    b->delta_gates(b, in->g, in->beta, w->a, w->dt, rows, p->n_v);
-    if (batch->is_held)
-        b->conv_held(b, in->qkv, w->conv, s->conv, rows, channels, p->taps, 1, in->conv);
-    else
-        b->conv(b, in->qkv, w->conv, s->conv, rows, channels, p->taps, 1, in->conv);
-    dump_rows(batch, b, layer, "gdn_conv", in->conv, rows, channels, 0);
-    b->delta_norm(b, q, stride, rows, p->n_k, p->d, L2_EPS, true);
-    b->delta_norm(b, k, stride, rows, p->n_k, p->d, L2_EPS, false);
-    if (batch->is_held)
-        b->delta_held(b, q, k, v, stride, in->g, in->beta, rows, p->n_k, p->n_v, p->d, p->grouped,
-                      s->delta, t->core);
-    else
-        b->delta_scan(b, q, k, v, stride, in->g, in->beta, rows, p->n_k, p->n_v, p->d, p->grouped,
-                      s->delta, t->core);
+    struct delta_rows r = rows_of(p, w, s, rows, in, t->core);
+    r.z = t->z;
+    r.is_held = batch->is_held;
+    if (batch->dump) { /* in the place of what is not needed any more */
+        r.conv_shown = in->qkv;
+        r.core_shown = t->z;
+    }
+    b->delta_net(b, &r);
+    dump_rows(batch, b, layer, "gdn_conv", in->qkv, rows, channels, 0);
     dump_rows(batch, b, layer, "gdn_g", in->g, rows, p->n_v, 0);
     dump_rows(batch, b, layer, "gdn_beta", in->beta, rows, p->n_v, 0);
-    dump_rows(batch, b, layer, "gdn_core", t->core, rows, p->n_v, p->d, 0);
+    dump_rows(batch, b, layer, "gdn_core", t->z, rows, p->n_v, p->d, 0);
     if (batch->dump)
         dump_state(b, p, s, batch, layer);
-    b->gated_norm(b, t->core, w->norm, t->z, rows, p->n_v, p->d, p->eps, p->gate, t->core);
     b->linear(b, t->core, rows, inner, &(struct product){&w->out, out}, 1);
 }
 
@@ -119,9 +137,7 @@ void delta_net_commit(struct backend *b, const struct delta_net_params *p, struc
                       int rows, const struct delta_net_scratch *t,
                       const struct delta_net_scratch *window)
 {
-    int channels = delta_net_channels(p);
-    const float *q = window->conv, *k = q + p->n_k * p->d, *v = k + p->n_k * p->d;
-    b->conv_advance(b, window->qkv, s->conv, rows, channels, p->taps - 1);
-    b->delta_scan(b, q, k, v, (size_t)channels, window->g, window->beta, rows, p->n_k, p->n_v, p->d,
-                  p->grouped, s->delta, t->core);
+    struct delta_rows r = rows_of(p, NULL, s, rows, window, t->core);
+    b->conv_advance(b, window->qkv, s->conv, rows, delta_net_channels(p), p->taps - 1);
+    b->delta_scan(b, &r);
 }

@@ -58,6 +58,7 @@ struct output {
     float sparse[TOKENS * N_HEAD * D_HEAD], dense[TOKENS * N_HEAD * D_HEAD];
     int32_t ids[TOKENS * TOP];
     float weights[TOKENS * TOP], routed[TOKENS * N], product[TOKENS * WIDTH], ple[TOKENS * HC];
+    float net_conv[TOKENS * QKV], net_history[(TAPS - 1) * QKV], scan_state[N_V * D * D];
     float shared[TOKENS * N], gate[TOKENS * HC * N];
     int64_t sum[TOKENS * N];
 };
@@ -127,14 +128,31 @@ static void run_delta(struct backend *b, const struct input *in, struct output *
     memcpy(x, in->qkv + at * QKV, (size_t)rows * QKV * sizeof(float));
     memcpy(o->alpha + heads, in->gates + heads, (size_t)rows * N_V * sizeof(float));
     memcpy(o->beta + heads, in->x + heads, (size_t)rows * N_V * sizeof(float));
-    b->delta_norm(b, x, QKV, rows, N_K, D, 1e-6f, true);
-    b->delta_norm(b, x + N_K * D, QKV, rows, N_K, D, 1e-6f, false);
     static const float a[N_V] = {-0.5f, -0.1f, -1, -0.02f};
-    b->delta_gates(b, o->alpha + heads, o->beta + heads, a, in->w, rows, N_V);
-    b->delta_scan(b, x, x + N_K * D, x + 2 * N_K * D, QKV, o->alpha + heads, o->beta + heads, rows,
-                  N_K, N_V, D, false, o->state, o->scan + heads * D);
-    b->gated_norm(b, o->scan + heads * D, in->w, in->gates + heads * D, rows, N_V, D, 1e-6f,
-                  GATE_SIGMOID, o->gated + heads * D);
+    struct delta_rows r = {.rows = rows,
+                           .n_k = N_K,
+                           .n_v = N_V,
+                           .d = D,
+                           .taps = TAPS,
+                           .l2_eps = 1e-6f,
+                           .eps = 1e-6f,
+                           .gate = GATE_SIGMOID,
+                           .kernel = in->kernel,
+                           .a = a,
+                           .dt = in->w,
+                           .norm = in->w,
+                           .qkv = x,
+                           .z = in->gates + heads * D,
+                           .history = o->net_history,
+                           .state = o->state,
+                           .conv = o->net_conv + at * QKV,
+                           .g = o->alpha + heads,
+                           .beta = o->beta + heads,
+                           .out = o->gated + heads * D};
+    b->delta_net(b, &r);
+    r.out = o->scan + heads * D;
+    r.state = o->scan_state;
+    b->delta_scan(b, &r);
 }
 
 static void run_attention(struct backend *b, const struct input *in, struct output *o, int t,
@@ -244,7 +262,9 @@ static void compare(const struct output *got, const struct output *want, enum cp
     SAME(streams);
     SAME(conv);
     SAME(history);
-    SAME(qkv);
+    SAME(net_conv);
+    SAME(net_history);
+    SAME(scan_state);
     SAME(alpha);
     SAME(beta);
     SAME(scan);

@@ -123,82 +123,188 @@ static void convolutions_are_causal_and_dilated_and_keep_their_history(void **st
     test_free(kernel);
 }
 
-static void the_delta_net_follows_its_recurrence(void **state)
+enum { NET_ROWS = 5, NET_K = 2, NET_V = 6, NET_D = 20, NET_TAPS = 4,
+       NET_WIDTH = (2 * NET_K + NET_V) * NET_D };
+
+/* What the net is given and leaves. */
+struct net_values {
+    float *qkv, *kernel, *history, *state, *z, *alpha, *beta, *a, *dt, *norm;
+    float conv[NET_ROWS * NET_WIDTH], out[NET_ROWS * NET_V * NET_D];
+    float conv_shown[NET_ROWS * NET_WIDTH], core[NET_ROWS * NET_V * NET_D];
+};
+
+static void net_begin(struct net_values *v)
 {
-    enum { ROWS = 5, N_K = 2, N_V = 6, D = 20, STRIDE = 2 * N_K * D + N_V * D };
-    float *x = test_floats(ROWS * STRIDE, 1), *raw = test_floats(ROWS * STRIDE, 1);
-    float *alpha = test_floats(ROWS * N_V, 2), *beta = test_floats(ROWS * N_V, 3);
-    float *alpha0 = test_floats(ROWS * N_V, 2), *beta0 = test_floats(ROWS * N_V, 3);
-    float *dt = test_floats(N_V, 4), *a = test_floats(N_V, 5), *s = test_floats(N_V * D * D, 6);
-    for (int i = 0; i < N_V; i++)
-        a[i] = -fabsf(a[i]);
-    f.b->delta_norm(f.b, x, STRIDE, ROWS, N_K, D, 1e-6f, true);
-    f.b->delta_norm(f.b, x + N_K * D, STRIDE, ROWS, N_K, D, 1e-6f, false);
-    for (int t = 0; t < ROWS; t++)
-        for (int h = 0; h < 2 * N_K; h++) {
-            double sum = 0;
-            const float *from = raw + t * STRIDE + h * D;
-            for (int i = 0; i < D; i++)
-                sum += (double)from[i] * from[i];
-            for (int i = 0; i < D; i++)
-                assert_close(x[t * STRIDE + h * D + i],
-                             from[i] / sqrt(sum + 1e-6) / (h < N_K ? sqrt(D) : 1), BOUND,
-                             "delta_norm", (size_t)i);
-        }
-    f.b->delta_gates(f.b, alpha, beta, a, dt, ROWS, N_V);
-    for (int i = 0; i < ROWS * N_V; i++) {
-        double soft = log1p(exp((double)alpha0[i] + dt[i % N_V]));
-        assert_close(alpha[i], a[i % N_V] * soft, BOUND, "g", (size_t)i);
-        assert_close(beta[i], sigmoid(beta0[i]), BOUND, "beta", (size_t)i);
-    }
-    double want[N_V][D][D];
-    for (int i = 0; i < N_V * D * D; i++)
-        (&want[0][0][0])[i] = s[i];
-    float out[ROWS * N_V * D];
-    f.b->delta_scan(f.b, x, x + N_K * D, x + 2 * N_K * D, STRIDE, alpha, beta, ROWS, N_K, N_V, D,
-                    false, s, out);
-    for (int t = 0; t < ROWS; t++)
-        for (int h = 0; h < N_V; h++)
-            for (int i = 0; i < D; i++) {
-                const float *q = x + t * STRIDE + h % N_K * D, *k = q + N_K * D;
-                double r = 0, o = 0, decay = exp((double)alpha[t * N_V + h]);
-                for (int c = 0; c < D; c++)
-                    r += (want[h][i][c] *= decay) * k[c];
-                double e = beta[t * N_V + h] * (x[t * STRIDE + 2 * N_K * D + h * D + i] - r);
-                for (int c = 0; c < D; c++)
-                    o += (want[h][i][c] += k[c] * e) * q[c];
-                assert_close(out[(t * N_V + h) * D + i], o, BOUND, "delta_scan", (size_t)t);
-            }
-    for (int i = 0; i < N_V * D * D; i++)
-        assert_close(s[i], (&want[0][0][0])[i], BOUND, "state", (size_t)i);
-    float *all[] = {x, raw, alpha, beta, alpha0, beta0, dt, a, s};
+    v->qkv = test_floats(NET_ROWS * NET_WIDTH, 1);
+    v->kernel = test_floats(NET_WIDTH * NET_TAPS, 7);
+    v->history = test_floats((NET_TAPS - 1) * NET_WIDTH, 8);
+    v->alpha = test_floats(NET_ROWS * NET_V, 2);
+    v->beta = test_floats(NET_ROWS * NET_V, 3);
+    v->dt = test_floats(NET_V, 4);
+    v->a = test_floats(NET_V, 5);
+    v->state = test_floats(NET_V * NET_D * NET_D, 6);
+    v->z = test_floats(NET_ROWS * NET_V * NET_D, 9);
+    v->norm = test_floats(NET_D, 10);
+    for (int i = 0; i < NET_V; i++)
+        v->a[i] = -fabsf(v->a[i]);
+}
+
+static void net_end(struct net_values *v)
+{
+    float *all[] = {v->qkv, v->kernel, v->history, v->alpha, v->beta,
+                    v->dt,  v->a,      v->state,   v->z,     v->norm};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         test_free(all[i]);
 }
 
-static void heads_are_normed_and_gated(void **state)
+static struct delta_rows net_rows(struct net_values *v, bool grouped, enum gate_kind gate)
+{
+    return (struct delta_rows){.rows = NET_ROWS,
+                               .n_k = NET_K,
+                               .n_v = NET_V,
+                               .d = NET_D,
+                               .taps = NET_TAPS,
+                               .grouped = grouped,
+                               .l2_eps = 1e-6f,
+                               .eps = 1e-5f,
+                               .gate = gate,
+                               .kernel = v->kernel,
+                               .a = v->a,
+                               .dt = v->dt,
+                               .norm = v->norm,
+                               .qkv = v->qkv,
+                               .z = v->z,
+                               .history = v->history,
+                               .state = v->state,
+                               .conv = v->conv,
+                               .g = v->alpha,
+                               .beta = v->beta,
+                               .out = v->out,
+                               .conv_shown = v->conv_shown,
+                               .core_shown = v->core};
+}
+
+/* silu of the convolution of channel c at row t. */
+static double net_conv(const struct net_values *v, int t, int c)
+{
+    double sum = 0;
+    for (int j = 0; j < NET_TAPS; j++) {
+        int row = t - (NET_TAPS - 1 - j);
+        sum += v->kernel[c * NET_TAPS + j] * (double)(row >= 0 ? v->qkv[row * NET_WIDTH + c]
+                                                   : v->history[(row + NET_TAPS - 1) * NET_WIDTH + c]);
+    }
+    return silu(sum);
+}
+
+static void check_net(bool grouped, enum gate_kind gate)
+{
+    static struct net_values v, in;
+    net_begin(&v);
+    net_begin(&in);
+    struct delta_rows r = net_rows(&v, grouped, gate);
+    f.b->delta_net(f.b, &r);
+    static double conv[NET_ROWS][NET_WIDTH], want[NET_V][NET_D][NET_D];
+    for (int t = 0; t < NET_ROWS; t++)
+        for (int c = 0; c < NET_WIDTH; c++) {
+            conv[t][c] = net_conv(&in, t, c);
+            assert_close(v.conv_shown[t * NET_WIDTH + c], conv[t][c], BOUND, "conv", (size_t)c);
+        }
+    for (int t = 0; t < NET_ROWS; t++)
+        for (int h = 0; h < 2 * NET_K; h++) {
+            double sum = 0, *x = &conv[t][h * NET_D];
+            for (int i = 0; i < NET_D; i++)
+                sum += x[i] * x[i];
+            for (int i = 0; i < NET_D; i++)
+                x[i] /= sqrt(sum + 1e-6) * (h < NET_K ? sqrt(NET_D) : 1);
+        }
+    for (int i = 0; i < NET_ROWS * NET_WIDTH; i++)
+        assert_close(v.conv[i], (&conv[0][0])[i], BOUND, "normed", (size_t)i);
+    for (int i = 0; i < NET_ROWS * NET_V; i++) {
+        double soft = log1p(exp((double)in.alpha[i] + in.dt[i % NET_V]));
+        assert_close(v.alpha[i], in.a[i % NET_V] * soft, BOUND, "g", (size_t)i);
+        assert_close(v.beta[i], sigmoid(in.beta[i]), BOUND, "beta", (size_t)i);
+    }
+    for (int i = 0; i < NET_V * NET_D * NET_D; i++)
+        (&want[0][0][0])[i] = in.state[i];
+    for (int t = 0; t < NET_ROWS; t++)
+        for (int h = 0; h < NET_V; h++) {
+            float core[NET_D];
+            double normed[NET_D];
+            int key = grouped ? h / (NET_V / NET_K) : h % NET_K, at = (t * NET_V + h) * NET_D;
+            for (int i = 0; i < NET_D; i++) {
+                const double *q = &conv[t][key * NET_D], *k = q + NET_K * NET_D;
+                double s = 0, o = 0, decay = exp((double)v.alpha[t * NET_V + h]);
+                for (int c = 0; c < NET_D; c++)
+                    s += (want[h][i][c] *= decay) * k[c];
+                double e = v.beta[t * NET_V + h] * (conv[t][(2 * NET_K + h) * NET_D + i] - s);
+                for (int c = 0; c < NET_D; c++)
+                    o += (want[h][i][c] += k[c] * e) * q[c];
+                assert_close(v.core[at + i], o, BOUND, "core", (size_t)t);
+                core[i] = (float)o;
+            }
+            norm_reference(core, in.norm, NET_D, 1e-5, normed);
+            for (int i = 0; i < NET_D; i++) {
+                double z = in.z[at + i];
+                assert_close(v.out[at + i], normed[i] * (gate == GATE_SILU ? silu(z) : sigmoid(z)),
+                             100 * BOUND, "out", (size_t)i);
+            }
+        }
+    for (int i = 0; i < NET_V * NET_D * NET_D; i++)
+        assert_close(v.state[i], (&want[0][0][0])[i], BOUND, "state", (size_t)i);
+    for (int i = 0; i < (NET_TAPS - 1) * NET_WIDTH; i++)
+        assert_true(v.history[i] == in.qkv[(NET_ROWS - NET_TAPS + 1) * NET_WIDTH + i]);
+    net_end(&v);
+    net_end(&in);
+}
+
+static void the_delta_net_follows_its_recurrence(void **state)
+{
+    check_net(false, GATE_SIGMOID);
+    check_net(true, GATE_SILU);
+}
+
+/* A window is computed and leaves all as it was; then its first rows are taken in as if they had been
+ * run alone. */
+static void a_held_delta_net_is_committed_in_part(void **state)
+{
+    static struct net_values held, plain;
+    enum { TAKEN = 3 };
+    net_begin(&held);
+    net_begin(&plain);
+    struct delta_rows a = net_rows(&held, false, GATE_SIGMOID), b = net_rows(&plain, false, GATE_SIGMOID);
+    float *state0 = test_floats(NET_V * NET_D * NET_D, 6);
+    float *history0 = test_floats((NET_TAPS - 1) * NET_WIDTH, 8);
+    a.is_held = true;
+    a.conv_shown = a.core_shown = b.conv_shown = b.core_shown = NULL;
+    b.rows = TAKEN;
+    f.b->delta_net(f.b, &a);
+    assert_memory_equal(held.state, state0, NET_V * NET_D * NET_D * sizeof(float));
+    assert_memory_equal(held.history, history0, (NET_TAPS - 1) * NET_WIDTH * sizeof(float));
+    f.b->delta_net(f.b, &b);
+    assert_memory_equal(held.out, plain.out, TAKEN * NET_V * NET_D * sizeof(float));
+    a.rows = TAKEN;
+    a.is_held = false;
+    f.b->conv_advance(f.b, a.qkv, a.history, TAKEN, NET_WIDTH, NET_TAPS - 1);
+    f.b->delta_scan(f.b, &a);
+    assert_memory_equal(held.state, plain.state, NET_V * NET_D * NET_D * sizeof(float));
+    assert_memory_equal(held.history, plain.history, (NET_TAPS - 1) * NET_WIDTH * sizeof(float));
+    test_free(state0);
+    test_free(history0);
+    net_end(&held);
+    net_end(&plain);
+}
+
+static void heads_are_gated(void **state)
 {
     enum { ROWS = 3, HEADS = 2, D = 12 };
     float *x = test_floats(ROWS * HEADS * D, 1), *z = test_floats(ROWS * HEADS * D, 2);
-    float *w = test_floats(D, 3), out[ROWS * HEADS * D];
-    for (int kind = 0; kind < 2; kind++) {
-        f.b->gated_norm(f.b, x, w, z, ROWS, HEADS, D, 1e-6f, kind ? GATE_SILU : GATE_SIGMOID, out);
-        for (int g = 0; g < ROWS * HEADS; g++) {
-            double want[D];
-            norm_reference(x + g * D, w, D, 1e-6, want);
-            for (int i = 0; i < D; i++)
-                assert_close(out[g * D + i],
-                             want[i] * (kind ? silu(z[g * D + i]) : sigmoid(z[g * D + i])), BOUND,
-                             "gated_norm", (size_t)i);
-        }
-    }
+    float out[ROWS * HEADS * D];
     memcpy(out, x, sizeof out);
     f.b->gate(f.b, out, z, HEADS * D, D, ROWS, HEADS, D);
     for (int i = 0; i < ROWS * HEADS * D; i++)
         assert_close(out[i], x[i] * sigmoid(z[i]), BOUND, "gate", (size_t)i);
     test_free(x);
     test_free(z);
-    test_free(w);
 }
 
 /* Attention of one row and head over a list of positions. */
@@ -661,7 +767,8 @@ int main(void)
         cmocka_unit_test(streams_are_mixed_and_written),
         cmocka_unit_test(convolutions_are_causal_and_dilated_and_keep_their_history),
         cmocka_unit_test(the_delta_net_follows_its_recurrence),
-        cmocka_unit_test(heads_are_normed_and_gated),
+        cmocka_unit_test(a_held_delta_net_is_committed_in_part),
+        cmocka_unit_test(heads_are_gated),
         cmocka_unit_test(attention_is_a_softmax_over_the_visible_tokens),
         cmocka_unit_test(heads_turn_with_their_position),
         cmocka_unit_test(block_keys_are_mean_norm_rope),
