@@ -198,6 +198,8 @@ struct stream *stream_create(const struct stream_config *c, struct io *io, struc
     s->ahead_options = c->ahead;
     s->has_look_ahead = !c->no_look_ahead;
     s->gives_back = c->gives_back;
+    if (c->gives_back)
+        resize_begin_by_default(s);
     if (!arena_cut(c, io_align(io), &s->arena, e) || !copy_layers(s, c, e) ||
         !allocate_tables(s, c, e) || !allocate_slots(s, c, e)) {
         stream_free(s);

@@ -38,6 +38,7 @@
 
 #include "stream/arena.h"
 #include "stream/policy.h"
+#include "stream/pressure.h"
 #include "stream/stream.h"
 
 #define MOST_RECORDS (1 << 24) /* slot numbers fit in the 24 low bits of a sorting key */
@@ -126,6 +127,15 @@ struct layer_routing {
     uint64_t rows;
 };
 
+/* Of the system's memory. */
+struct memory_watch {
+    const char *root;          /* of the files that it is read from */
+    int64_t check_us, calm_us; /* between looks; without pressure before slots are taken again */
+    int64_t checked_us, calm_since_us;
+    struct pressure seen;
+    bool was_refused; /* there was pressure, and nothing could be given back */
+};
+
 struct stream {
     struct io *io;
     struct io_queue *queue;
@@ -189,7 +199,7 @@ struct stream {
     double displaced;
 
     bool gives_back; /* slots, while the system is short of memory */
-    int64_t pressure_checked_us, calm_since_us;
+    struct memory_watch watched;
 
     bool is_wanting; /* as the reads were told (slots_note_wanting) */
 
@@ -307,6 +317,10 @@ void prompt_settle(struct stream *s);
 
 /* ---- resize.c ---- */
 
-void resize_by_pressure(struct stream *s); /* at most once a second */
+/* Looks at the system's memory, at most once a second, and gives slots back or takes them again. */
+void resize_by_pressure(struct stream *s);
+/* The system is watched from now on; tests say where and how often. */
+void resize_begin(struct stream *s, const char *root, int64_t check_us, int64_t calm_us);
+void resize_begin_by_default(struct stream *s);
 
 #endif

@@ -9,10 +9,20 @@
 #include "stream/inner.h"
 #include "stream/pressure.h"
 
-#define STEP_SHARE 16         /* a step is this part of the places */
-#define CHECK_US 1000000      /* the system is asked so often */
-#define CALM_US 30000000      /* without pressure, before slots are taken again */
-#define PRESSURE_PERCENT 10.0 /* of the time somebody waited for memory */
+#define STEP_SHARE 16    /* a step is this part of the places */
+#define CHECK_US 1000000 /* the system is asked so often */
+#define CALM_US 30000000 /* without pressure, before slots are taken again */
+
+void resize_begin(struct stream *s, const char *root, int64_t check_us, int64_t calm_us)
+{
+    s->watched = (struct memory_watch){
+        .root = root, .check_us = check_us, .calm_us = calm_us, .seen = pressure_read(root)};
+}
+
+void resize_begin_by_default(struct stream *s)
+{
+    resize_begin(s, "", CHECK_US, CALM_US);
+}
 
 static void give_back_slot(struct stream *s, int i)
 {
@@ -47,6 +57,8 @@ static int take_again(struct stream *s, int class_index, int n)
     int taken = 0;
     for (int i = k->first_slot; i < k->first_slot + k->slots + k->staging && taken < n; i++)
         if (s->slot[i].role == SLOT_GONE) {
+            if (s->is_locked)
+                mlock(s->memory + s->slot[i].first_byte, (size_t)k->slot_bytes);
             slot_release(s, i);
             p->gone--;
             p->capacity++;
@@ -74,19 +86,31 @@ int stream_resize(struct stream *s, int slots)
 
 void resize_by_pressure(struct stream *s)
 {
+    struct memory_watch *w = &s->watched;
     int64_t now = clock_us();
-    bool is_exact = s->moce.lambda <= 0 && s->moce.budget <= 0;
-    if (now - s->pressure_checked_us < CHECK_US || !is_exact || s->is_prompt)
+    if (now - w->checked_us < w->check_us || s->is_prompt)
         return;
-    s->pressure_checked_us = now;
+    struct pressure seen = pressure_read(w->root);
+    bool is_high = pressure_is_high(&seen, &w->seen);
+    bool is_exact = s->moce.lambda <= 0 && s->moce.budget <= 0;
+    w->checked_us = now;
+    w->seen = seen;
+    if (is_high && !is_exact) {
+        if (!w->was_refused)
+            log_note("the system is short of memory, but the arena gives nothing back: with "
+                     "cache-aware routing its size would change the text");
+        w->was_refused = true;
+        return;
+    }
     int step = (int)stream_slots(s) / STEP_SHARE;
-    if (pressure_percent("") > PRESSURE_PERCENT) {
-        s->calm_since_us = now;
+    step = step ? step : 1;
+    if (is_high) {
+        w->calm_since_us = now;
         int n = stream_resize(s, step);
         if (n)
             log_note("the system is short of memory: %d slots of the arena are given back", n);
-    } else if (now - s->calm_since_us > CALM_US) {
-        s->calm_since_us = now;
+    } else if (is_exact && now - w->calm_since_us > w->calm_us) {
+        w->calm_since_us = now;
         stream_resize(s, -step);
     }
 }

@@ -111,21 +111,43 @@ static void pressure_is_the_larger_of_system_and_group(void **state)
     static const char *const folders[] = {"",     "/proc",   "/proc/pressure", "/proc/self",
                                           "/sys", "/sys/fs", "/sys/fs/cgroup", "/sys/fs/cgroup/a"};
     assert_non_null(mkdtemp(root));
-    assert_true(pressure_percent(root) == 0);
+    struct pressure p = pressure_read(root);
+    assert_true(!p.has_percent && p.percent == 0 && !p.events);
     for (size_t i = 1; i < 8; i++) {
         snprintf(path, sizeof path, "%s%s", root, folders[i]);
         mkdir(path, 0700);
     }
     snprintf(path, sizeof path, "%s/proc/pressure/memory", root);
     put_file(path, "some avg10=12.50 avg60=1.00 avg300=0.00 total=176\nfull avg10=99.00\n");
-    assert_true(pressure_percent(root) == 12.5);
+    p = pressure_read(root);
+    assert_true(p.has_percent && p.percent == 12.5);
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    put_file(path, "0::/a\n");
+    put_file(path, "1:cpu:/b\n0::/a\n");
     snprintf(path, sizeof path, "%s/sys/fs/cgroup/a/memory.pressure", root);
     put_file(path, "some avg10=40.00 avg60=1.00 avg300=0.00 total=176\n");
-    assert_true(pressure_percent(root) == 40);
+    snprintf(path, sizeof path, "%s/sys/fs/cgroup/a/memory.events", root);
+    put_file(path, "low 5\nhigh 20\nmax 3\noom 7\noom_kill 0\n");
+    p = pressure_read(root);
+    assert_true(p.percent == 40);
+    assert_int_equal(p.events, 23);
     snprintf(path, sizeof path, "rm -r %s", root);
     assert_int_equal(system(path), 0);
+}
+
+static void events_count_with_waits_and_alone_only_where_those_are_not_measured(void **state)
+{
+    static const struct {
+        struct pressure before, now;
+        bool is_high;
+    } cases[] = {{{0}, {0}, false},
+                 {{0}, {true, 9, 0}, false},
+                 {{0}, {true, 11, 0}, true},
+                 {{true, 2, 7}, {true, 2, 7}, false},
+                 {{true, 2, 7}, {true, 2, 8}, true},
+                 {{true, 0, 7}, {true, 0.5, 900}, false}, /* full of file pages */
+                 {{false, 0, 7}, {false, 0, 8}, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(pressure_is_high(&cases[i].now, &cases[i].before), cases[i].is_high);
 }
 
 int main(void)
@@ -136,6 +158,7 @@ int main(void)
         cmocka_unit_test(layer_evicts_what_comes_up_last),
         cmocka_unit_test(names_are_read),
         cmocka_unit_test(pressure_is_the_larger_of_system_and_group),
+        cmocka_unit_test(events_count_with_waits_and_alone_only_where_those_are_not_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

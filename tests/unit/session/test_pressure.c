@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A system that runs short of memory: the arena shrinks by steps to the least that works and grows
+ * again, and no bit of the output changes. With cache-aware routing it stays as it is, with a note. */
+#include <sys/stat.h>
+
+#include "fixture.h"
+#include "session/session.h"
+#include "stream/inner.h"
+
+#define PATH SHIPPED "/strata-demo.gguf"
+enum { PROMPT = 20, STEPS = 60, N = PROMPT + STEPS };
+
+static char root[] = "./strata-short-XXXXXX";
+static int given_back, refused;
+
+static void count_note(void *ctx, enum strata_note_level level, const char *text)
+{
+    given_back += strstr(text, "slots of the arena are given back") != NULL;
+    refused += strstr(text, "the arena gives nothing back") != NULL;
+}
+
+static void set_pressure(const char *percent)
+{
+    char path[128], text[128];
+    snprintf(path, sizeof path, "%s/proc/pressure/memory", root);
+    snprintf(text, sizeof text, "some avg10=%s avg60=0.00 avg300=0.00 total=1\n", percent);
+    fixture_write(path, text, strlen(text));
+}
+
+static int make_root(void **state)
+{
+    char path[128];
+    static const char *const folders[] = {"/proc", "/proc/pressure"};
+    if (!mkdtemp(root))
+        return -1;
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s%s", root, folders[i]);
+        if (mkdir(path, 0700))
+            return -1;
+    }
+    return 0;
+}
+
+static int remove_root(void **state)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", root);
+    return system(command);
+}
+
+static int capacity(const struct fixture *f)
+{
+    const struct stream *s = f->model->stream;
+    int sum = 0;
+    for (int c = 0; c < s->arena.classes; c++)
+        sum += s->pool[c].capacity;
+    return sum;
+}
+
+static void an_arena_shrinks_and_grows_by_steps_and_no_bit_changes(void **state)
+{
+    struct strata_options o = {.arena = "60%", .ctx = 128, .note = count_note};
+    int32_t ids[N];
+    struct fixture plain = fixture_open(PATH, &o), f = fixture_open(PATH, &o);
+    fixture_ids(ids, N, f.vocab);
+    set_pressure("0.00");
+    resize_begin(f.model->stream, root, 0, 0); /* looks at every pass, and calm is soon believed */
+    free(fixture_logits(&plain, ids, PROMPT, 0));
+    free(fixture_logits(&f, ids, PROMPT, 0));
+    int all = capacity(&f), before = all, least = all, steps_down = 0, steps_up = 0;
+    for (int i = PROMPT; i < N; i++) {
+        set_pressure(i < PROMPT + STEPS / 2 ? "35.00" : "0.00");
+        float *want = fixture_logits(&plain, ids + i, 1, 1), *got = fixture_logits(&f, ids + i, 1, 1);
+        assert_memory_equal(got, want, (size_t)f.vocab * sizeof *got);
+        free(want);
+        free(got);
+        int now = capacity(&f);
+        assert_true(abs(now - before) <= all / 8); /* by steps */
+        steps_down += now < before;
+        steps_up += now > before;
+        least = now < least ? now : least;
+        before = now;
+    }
+    assert_true(steps_down >= 5 && steps_up >= 5 && least < all / 2);
+    assert_int_equal(capacity(&f), all);
+    assert_int_equal(given_back, steps_down);
+    fixture_close(&plain);
+    fixture_close(&f);
+}
+
+static void with_cache_aware_routing_it_stays_and_says_so_once(void **state)
+{
+    struct strata_options o = {.arena = "60%", .ctx = 128, .moce = "0.5", .note = count_note};
+    int32_t ids[N];
+    struct fixture f = fixture_open(PATH, &o);
+    fixture_ids(ids, N, f.vocab);
+    set_pressure("0.00");
+    resize_begin(f.model->stream, root, 0, 0);
+    set_pressure("35.00");
+    int before = capacity(&f);
+    free(fixture_logits(&f, ids, 8, 1));
+    assert_int_equal(capacity(&f), before);
+    assert_int_equal(refused, 1);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_arena_shrinks_and_grows_by_steps_and_no_bit_changes),
+        cmocka_unit_test(with_cache_aware_routing_it_stays_and_says_so_once),
+    };
+    return cmocka_run_group_tests(tests, make_root, remove_root);
+}
