@@ -273,7 +273,7 @@ const struct option_line option_lines[OPTIONS] = {
     {OPTION_IO_SPLIT, MACHINE, OPTION_WHOLE, 0, "io-split", "N", PLANNED,
      .help = "pieces that an awaited read is cut into (1)", .is_rare = true, .least = 1, .most = 8},
     {OPTION_REPLICA, MACHINE, OPTION_LIST, 0, "replica", "FILE", PLANNED,
-     .help = "a copy of the model on another drive; repeatable", .is_rare = true},
+     .help = "a copy of model or sidecar on another drive; repeatable", .is_rare = true},
     {OPTION_READ_AHEAD, MACHINE, OPTION_TEXT, 0, "read-ahead", "auto|K|off", PLANNED,
      .help = "experts that are read before they are chosen"},
     {OPTION_POLICY, MACHINE, OPTION_CHOICE, 0, "policy", "NAME", PLANNED,

@@ -32,6 +32,7 @@ struct guess {
  * (gate, up, down or gate_up, down), exactly as in the file. */
 struct expert_record {
     int expert;
+    bool is_new; /* read since it was handed out last, of a source that reads */
     const void *part[EXPERT_PARTS];
 };
 

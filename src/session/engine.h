@@ -24,7 +24,9 @@ bool engine_plan(struct strata_model *m, struct err *e);
 bool streaming_bends_routing(const struct strata_model *m);
 /* What the options say of streaming, into the configuration (streaming.c). */
 bool streaming_config(const struct strata_model *m, struct stream_config *c, struct err *e);
-/* Fills copy_paths from the options: each replica must be the same model. */
+/* Fills copy_paths from the options: each replica must be the same model, or its sidecar, where one
+ * is used. Beside a replica of the model its sidecar must lie then; without it one that nobody named
+ * is not used after all. */
 bool streaming_find_copies(struct strata_model *m, struct err *e);
 void streaming_forget_copies(struct strata_model *m);
 /* After the stream is created: cache-aware routing, and what the popularity profile says to read. */
@@ -40,6 +42,11 @@ size_t streaming_stem_bytes(const char *path);
 bool packing_find(struct strata_model *m, struct err *e);
 void packing_free(struct strata_model *m);
 const char *packing_path(const struct strata_model *m); /* NULL: none is used */
+/* Where a model's sidecar lies if nothing else is said. Freed with mem_free. */
+char *packing_path_beside(const char *model, struct err *e);
+bool packing_is_sidecar(const char *path);
+/* Whether the file is laid out as the sidecar that is used, and of the same model. */
+bool packing_check_copy(const struct strata_model *m, const char *path, struct err *e);
 /* Where the experts of a layer lie in it, as file number `file` of the read engine. */
 void packing_place(const struct strata_model *m, int layer, int file, struct stream_layer *out);
 /* Puts itself between the network and the stream, if a sidecar is used. */

@@ -5,18 +5,20 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "session/engine.h"
 #include "stream/pack.h"
 
-enum { UNCHECKED, GOOD, DAMAGED };
+enum { UNCHECKED, GOOD, DAMAGED, NOTED = 4 /* besides: it was said that a copy is damaged */ };
 
 struct packing {
     char *path;
     struct pack pack;
     uint8_t *state; /* [layers][experts], where the sidecar has checksums */
     struct expert_source inner;
+    bool has_copies;
     int layer; /* of the turn */
 };
 
@@ -55,14 +57,13 @@ static void forget(struct pack *p)
     *p = (struct pack){0};
 }
 
-/* Beside the model. */
-static char *default_path(const struct strata_model *m, struct err *e)
+char *packing_path_beside(const char *model, struct err *e)
 {
-    int stem = (int)streaming_stem_bytes(m->path);
+    int stem = (int)streaming_stem_bytes(model);
     size_t room = (size_t)stem + sizeof ".strata-pack";
     char *path = mem_alloc(room, "a path", e);
     if (path)
-        snprintf(path, room, "%.*s.strata-pack", stem, m->path);
+        snprintf(path, room, "%.*s.strata-pack", stem, model);
     return path;
 }
 
@@ -70,12 +71,9 @@ static char *default_path(const struct strata_model *m, struct err *e)
 
 static bool open_sidecar(struct strata_model *m, struct packing *g, const char *said, struct err *e)
 {
-    g->path = said ? mem_copy_text(said, strlen(said), e) : default_path(m, e);
+    g->path = said ? mem_copy_text(said, strlen(said), e) : packing_path_beside(m->path, e);
     if (!g->path || (!said && access(g->path, F_OK)))
         return false;
-    if (m->options.n_replicas > 0)
-        return err_set(e, ERR_USAGE,
-                       "%s: a sidecar cannot be used together with copies of the model", g->path);
     if (!describe(m, &g->pack, e) || !pack_open(&g->pack, g->path, e))
         return false;
     if (g->pack.has_checksums)
@@ -128,6 +126,33 @@ const char *packing_path(const struct strata_model *m)
     return m->packing ? m->packing->path : NULL;
 }
 
+/* ---- Copies of it --------------------------------------------------------------------------- */
+
+bool packing_is_sidecar(const char *path)
+{
+    char magic[8] = {0};
+    uint64_t bytes;
+    struct err ignored;
+    err_clear(&ignored);
+    int fd = file_open(path, &bytes, &ignored);
+    bool is_read = fd >= 0 && file_read_at(fd, path, 0, magic, sizeof magic, &ignored);
+    if (fd >= 0)
+        file_close(fd);
+    return is_read && !memcmp(magic, "STRPCK01", sizeof magic);
+}
+
+bool packing_check_copy(const struct strata_model *m, const char *path, struct err *e)
+{
+    const struct pack *mine = &m->packing->pack;
+    struct pack copy = {0};
+    bool ok = describe(m, &copy, e) && pack_open(&copy, path, e);
+    if (ok && (copy.has_checksums != mine->has_checksums || copy.file_bytes != mine->file_bytes))
+        ok = err_set(e, ERR_FORMAT, "%s: it is no copy of %s, which was packed otherwise", path,
+                     m->packing->path);
+    forget(&copy);
+    return ok;
+}
+
 void packing_place(const struct strata_model *m, int layer, int file, struct stream_layer *out)
 {
     const struct pack_layer *y = &m->packing->pack.layer[layer];
@@ -145,19 +170,25 @@ static bool packed_begin(void *ctx, const struct routing *r, struct err *e)
     return g->inner.begin(g->inner.ctx, r, e);
 }
 
-/* A record whose checksum is wrong is read from the model instead, every time. */
-static bool check_record(struct packing *g, int expert, void *record, struct err *e)
+/* A record whose checksum is wrong is read from the model instead, every time. With several copies
+ * each read is checked, as it may come from another one. */
+static bool check_record(struct packing *g, const struct expert_record *r, void *record,
+                         struct err *e)
 {
-    size_t at = (size_t)g->layer * (size_t)g->pack.experts + (size_t)expert;
-    if (g->state && g->state[at] == UNCHECKED) {
+    if (!g->state)
+        return true;
+    size_t at = (size_t)g->layer * (size_t)g->pack.experts + (size_t)r->expert;
+    uint8_t *state = &g->state[at], noted = *state & NOTED;
+    if (r->is_new && g->has_copies)
+        *state = noted | UNCHECKED;
+    if ((*state & ~NOTED) == UNCHECKED) {
         bool is_good = pack_checksum(&g->pack, g->layer, record) == g->pack.checksum[at];
-        g->state[at] = is_good ? GOOD : DAMAGED;
-        if (!is_good)
-            log_note("%s: expert %d of layer %d is damaged; it is read from the model instead",
-                     g->path, expert, g->layer);
+        *state = is_good ? noted | GOOD : NOTED | DAMAGED;
+        if (!is_good && !noted)
+            log_note("%s: expert %d of layer %d is damaged%s; it is read from the model instead",
+                     g->path, r->expert, g->layer, g->has_copies ? " in one of the copies" : "");
     }
-    return !g->state || g->state[at] != DAMAGED ||
-           pack_read_record(&g->pack, g->layer, expert, record, e);
+    return !(*state & DAMAGED) || pack_read_record(&g->pack, g->layer, r->expert, record, e);
 }
 
 static int packed_next(void *ctx, struct expert_record *out, int most, struct err *e)
@@ -168,7 +199,7 @@ static int packed_next(void *ctx, struct expert_record *out, int most, struct er
     for (int i = 0; i < n; i++) {
         const char *record = out[i].part[0];
         /* The slot is the stream's own memory, and nobody reads it before it is handed out. */
-        if (!check_record(g, out[i].expert, (void *)record, e))
+        if (!check_record(g, &out[i], (void *)record, e))
             return -1;
         for (int p = 0; p < y->parts; p++)
             out[i].part[p] = record + y->part[p].at;
@@ -205,6 +236,7 @@ void packing_wire(struct strata_model *m)
     struct packing *g = m->packing;
     if (!g)
         return;
+    g->has_copies = m->options.n_replicas > 0;
     g->inner = m->experts;
     m->experts = (struct expert_source){.ctx = g,
                                         .begin = packed_begin,
@@ -220,7 +252,7 @@ void packing_wire(struct strata_model *m)
 static bool make(struct strata_model *m, const struct strata_pack_options *o, struct pack *p,
                  struct err *e)
 {
-    char *own = o->path ? NULL : default_path(m, e);
+    char *own = o->path ? NULL : packing_path_beside(m->path, e);
     const char *path = o->path ? o->path : own;
     const struct pack_progress progress = {m->options.callback_ctx, m->options.progress,
                                            m->options.cancel};

@@ -55,9 +55,7 @@ static bool start_reads(struct strata_model *m, struct err *e)
 {
     if (m->io)
         return true;
-    if (!streaming_find_copies(m, e))
-        return false;
-    if (!packing_find(m, e))
+    if (!packing_find(m, e) || !streaming_find_copies(m, e))
         return false;
     int n = gguf_parts(m->file);
     const char **paths = mem_alloc_array((size_t)n + 1, sizeof *paths, "the list of files", e);

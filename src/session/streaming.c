@@ -78,8 +78,8 @@ bool streaming_config(const struct strata_model *m, struct stream_config *c, str
 
 /* ---- copies --------------------------------------------------------------------------------- */
 
-/* Parts of one copy into paths[0..parts-1]: it must be the same model. */
-static bool add_copy(const struct strata_model *m, const char *path, char **paths, struct err *e)
+/* Parts of a copy of the model into paths[0..parts-1]: it must be the same model. */
+static bool add_model(const struct strata_model *m, const char *path, char **paths, struct err *e)
 {
     int parts = gguf_parts(m->file);
     uint8_t mine[16], others[16];
@@ -95,21 +95,58 @@ static bool add_copy(const struct strata_model *m, const char *path, char **path
     return ok;
 }
 
-bool streaming_find_copies(struct strata_model *m, struct err *e)
+/* The files of one copy: parts of the model, then the sidecar if one is used. A copy of the sidecar
+ * alone has the other files where they are. */
+static bool add_copy(const struct strata_model *m, const char *path, char **paths, struct err *e)
+{
+    int parts = gguf_parts(m->file);
+    bool is_sidecar = packing_is_sidecar(path), ok = true;
+    if (is_sidecar && !m->packing)
+        return err_set(e, ERR_USAGE, "%s: a copy of a sidecar, but no sidecar is used", path);
+    for (int i = 0; is_sidecar && ok && i < parts; i++) {
+        const char *part = gguf_part_path(m->file, i);
+        ok = (paths[i] = mem_copy_text(part, strlen(part), e)) != NULL;
+    }
+    ok = ok && (is_sidecar || add_model(m, path, paths, e));
+    if (!ok || !m->packing)
+        return ok;
+    paths[parts] = is_sidecar ? mem_copy_text(path, strlen(path), e) : packing_path_beside(path, e);
+    return paths[parts] && packing_check_copy(m, paths[parts], e);
+}
+
+static bool find_copies(struct strata_model *m, struct err *e)
 {
     const struct strata_options *o = &m->options;
-    if (o->n_replicas <= 0 || m->copy_paths)
-        return true;
-    int parts = gguf_parts(m->file);
-    m->n_copy_paths = o->n_replicas * parts;
+    int files = gguf_parts(m->file) + (m->packing != NULL);
+    m->n_copy_paths = o->n_replicas * files;
     m->copy_paths =
         mem_alloc_array((size_t)m->n_copy_paths, sizeof *m->copy_paths, "the list of copies", e);
     for (int i = 0; m->copy_paths && i < o->n_replicas; i++)
-        if (!add_copy(m, o->replicas[i], m->copy_paths + i * parts, e)) {
+        if (!add_copy(m, o->replicas[i], m->copy_paths + i * files, e)) {
             streaming_forget_copies(m);
             return false;
         }
     return m->copy_paths;
+}
+
+bool streaming_find_copies(struct strata_model *m, struct err *e)
+{
+    const struct strata_options *o = &m->options;
+    struct err why;
+    err_clear(&why);
+    if (o->n_replicas <= 0 || m->copy_paths || find_copies(m, &why))
+        return true;
+    bool is_said = o->sidecar && strcmp(o->sidecar, "auto") != 0;
+    bool is_about_it = m->packing && why.code != ERR_MEMORY;
+    for (int i = 0; is_about_it && i < o->n_replicas; i++)
+        is_about_it = !packing_is_sidecar(o->replicas[i]);
+    if (is_said || !is_about_it)
+        return err_set(e, why.code, "%s", why.text);
+    packing_free(m);
+    if (!find_copies(m, e))
+        return false;
+    log_note("%s; the sidecar is not used", why.text);
+    return true;
 }
 
 void streaming_forget_copies(struct strata_model *m)

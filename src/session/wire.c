@@ -20,6 +20,7 @@ static int experts_next(void *ctx, struct expert_record *out, int most, struct e
     int n = stream_next(ctx, ready, most < MOST_AT_ONCE ? most : MOST_AT_ONCE, e);
     for (int i = 0; i < n; i++) {
         out[i].expert = ready[i].expert;
+        out[i].is_new = ready[i].is_new;
         for (int p = 0; p < EXPERT_PARTS; p++)
             out[i].part[p] = ready[i].part[p];
     }

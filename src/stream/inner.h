@@ -56,6 +56,7 @@ struct slot {
     uint8_t reads_left; /* queued or in flight */
     bool is_pinned;     /* wanted by the turn that is under way: no victim */
     bool is_lost;   /* a read failed or was cancelled: the bytes are not, or will not be, whole */
+    bool is_new;    /* not handed out since it was read */
     bool is_earned; /* resident: a window has selected it; else it is a guest (victims.c) */
     bool is_filled; /* staged: by fill.c, not by a guess */
     bool was_ahead; /* its reads were started by a guess or a filling */

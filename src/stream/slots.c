@@ -73,6 +73,7 @@ void slot_read(struct stream *s, int i, enum io_lane lane)
     struct slot *t = &s->slot[i];
     assert(!t->reads_left);
     t->is_lost = false;
+    t->is_new = true;
     t->was_ahead = lane == IO_AHEAD;
     /* Completions are seen by this thread alone, so the count may be set afterwards. */
     int reads = 0;

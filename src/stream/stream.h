@@ -73,6 +73,7 @@ struct stream_config {
 
 struct stream_record {
     int expert;
+    bool is_new; /* read since it was handed out last */
     const void *part[STREAM_PARTS];
 };
 

@@ -379,8 +379,9 @@ static void wait_for_one(struct stream *s)
 
 static void hand_out(const struct stream *s, int i, struct stream_record *out)
 {
-    const struct slot *t = &s->slot[i];
-    *out = (struct stream_record){.expert = t->expert};
+    struct slot *t = &s->slot[i];
+    *out = (struct stream_record){.expert = t->expert, .is_new = t->is_new};
+    t->is_new = false;
     for (int p = 0; p < s->layer[t->layer].parts; p++)
         out->part[p] = s->memory + t->first_byte + s->place[t->layer].part_at[p] + t->shift[p];
 }

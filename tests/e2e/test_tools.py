@@ -354,6 +354,43 @@ class Pack(Case):
             self.assertEqual(file.read(), whole)
         self.assertFalse(os.path.exists(self.sidecar + ".part"))
 
+    def test_copies_of_the_sidecar_share_the_reads(self):
+        plain, _ = self.run_it()
+        self.succeeds("pack", self.model, "--checksums")
+        copy = self.path("copy.strata-pack")
+        shutil.copy(self.sidecar, copy)
+        packed, said = self.run_it("--replica", copy, "-v")
+        self.assertEqual(packed, plain)
+        self.assertIn(b"experts are read from here", said)
+        with open(copy, "r+b") as file:  # every record: what is read from the copy is known by its damage
+            record = (os.path.getsize(copy) - 8192) // 288
+            for i in range(288):
+                file.seek(8192 + i * record + 5)
+                byte = file.read(1)
+                file.seek(-1, os.SEEK_CUR)
+                file.write(bytes([byte[0] ^ 0x10]))
+        damaged, said = self.run_it("--replica", copy)
+        self.assertEqual(damaged, plain)
+        self.assertIn(b"is damaged in one of the copies; it is read from the model instead", said)
+        self.fails(1, "run", "-m", self.model, *self.RUN, "--sidecar", "off", "--replica", copy, names=[copy, "no sidecar"])
+        self.succeeds("pack", self.model, "-o", copy)
+        self.fails(1, "run", "-m", self.model, *self.RUN, "--replica", copy, names=[copy, "no copy of"])
+
+    def test_a_replica_of_the_model_brings_its_sidecar(self):
+        plain, _ = self.run_it()
+        self.succeeds("pack", self.model)
+        copy = self.path("copy.gguf")
+        shutil.copy(DEMO, copy)
+        without, said = self.run_it("--replica", copy)
+        self.assertEqual(without, plain)
+        self.assertIn(b"copy.strata-pack: no such file; the sidecar is not used", said)
+        self.fails(1, "run", "-m", self.model, *self.RUN, "--sidecar", self.sidecar, "--replica", copy, names=["copy.strata-pack"])
+        self.succeeds("pack", copy)
+        packed, said = self.run_it("--replica", copy, "-v")
+        self.assertEqual(packed, plain)
+        self.assertIn(b"experts are read from here", said)
+        self.assertNotIn(b"not used", said)
+
     def test_a_folder_that_cannot_be_written_is_an_error(self):
         self.fails(1, "pack", self.model, "-o", "/proc/nothing", names=["/proc/nothing"])
 
