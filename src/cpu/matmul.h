@@ -16,6 +16,11 @@
 typedef void cpu_dot_float_fn(const void *w, const float *x, size_t x_stride, int n, int rows,
                               float *y, size_t y_stride);
 
+/* y[t * y_stride + r] for w_rows weight rows of a float type, w_bytes apart, and rows t < rows of x,
+ * with the bits of cpu_dot_float_fn: registers hold several of both. */
+typedef void cpu_tile_float_fn(const void *w, size_t w_bytes, int w_rows, const float *x,
+                               size_t x_stride, int n, int rows, float *y, size_t y_stride);
+
 /* integer rows: y[t * y_stride] for rows t0..t0+rows-1 of the activations. */
 typedef void cpu_dot_int_fn(const struct quant_row *w, const struct quant_act *x, int t0, int rows,
                             float *y, size_t y_stride);
@@ -71,6 +76,7 @@ typedef bool cpu_round_fn(const float *x, int n, struct quant_act *a, int row);
 struct cpu_matmul {
     cpu_dot_float_fn *dot_float[TENSOR_TYPES]; /* QUANT_FLOAT types; --exact-activations decodes a
                                                   row of another type and takes TYPE_F32 */
+    cpu_tile_float_fn *tile_float[TENSOR_TYPES]; /* the same types; NULL: there is none */
     quant_unpack_fn *unpack[TENSOR_TYPES];     /* QUANT_INT32 and QUANT_INT256 types */
     cpu_direct_fn *direct[TENSOR_TYPES];       /* NULL: the type has no such kernel */
     struct cpu_tile tile[TENSOR_TYPES];

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "base/mem.h"
 #include "cpu/linear.h"
 
 #define MOST_N 2560
@@ -13,9 +14,9 @@
 #define UNWRITTEN 0x7fc0a5a5u /* a NaN that no kernel makes */
 
 /* The tables are walked entry by entry; this fails to build when the struct gets an entry that
- * the functions below do not know: three arrays by type and one of two functions, five integer
+ * the functions below do not know: four arrays by type and one of two functions, five integer
  * dots, the packing of tiles and the rounding. */
-_Static_assert(sizeof(struct cpu_matmul) == (5 * TENSOR_TYPES + 7) * sizeof(void (*)(void)),
+_Static_assert(sizeof(struct cpu_matmul) == (6 * TENSOR_TYPES + 7) * sizeof(void (*)(void)),
                "a kernel of struct cpu_matmul is not checked");
 
 static struct cpu_matmul c_table, table;
@@ -407,6 +408,42 @@ static void check_dot_float_rows(struct check *c, uint32_t type, const char *isa
     }
 }
 
+/* Several weight rows that end where memory ends, times several activation rows. */
+static void check_tile_float(struct check *c, uint32_t type, const char *isa, int n)
+{
+    size_t bytes = tensor_row_bytes(type, (uint64_t)n);
+    for (int i = 0; i < 28; i++) {
+        int w_rows = 1 + i % 7, rows = 1 + i % 13, y_stride = w_rows + i % 3, x_stride = n + i % 5;
+        uint8_t *w = check_edge(0, bytes * (size_t)w_rows);
+        size_t values = (size_t)((rows - 1) * x_stride + n);
+        float *x = check_edge(1, values * sizeof *x);
+        float expected[13];
+        struct check_buffer y = check_buffer_new((size_t)(rows * y_stride) * 4, 4);
+        float *got = (float *)y.data;
+        for (int k = 0; k < rows * y_stride; k++)
+            ((uint32_t *)y.data)[k] = UNWRITTEN;
+        fill_blocks(c, type, w, n * w_rows, i % 3 ? FILL_ORDINARY : FILL_RAW);
+        check_fill(c, x, values, i % 4 ? CHECK_ORDINARY : (enum check_values)(i % CHECK_VALUES));
+        table.tile_float[type](w, bytes, w_rows, x, (size_t)x_stride, n, rows, got,
+                               (size_t)y_stride);
+        bool ok = check_buffer_intact(&y);
+        for (int r = 0; r < y_stride; r++) {
+            if (r < w_rows)
+                c_table.dot_float[type](w + (size_t)r * bytes, x, (size_t)x_stride, n, rows,
+                                        expected, 1);
+            for (int t = 0; t < rows; t++) {
+                uint32_t bits;
+                memcpy(&bits, &got[t * y_stride + r], 4);
+                ok = ok && (r < w_rows ? check_same(&expected[t], &got[t * y_stride + r], 1)
+                                       : bits == UNWRITTEN);
+            }
+        }
+        check_ok(c, ok, "%s tile %s, n %d, %d x %d rows", isa, tensor_type_info(type)->name, n,
+                 w_rows, rows);
+        check_buffer_free(&y);
+    }
+}
+
 /* --- all of them --- */
 
 static void run(struct check *c, enum cpu_isa isa)
@@ -431,6 +468,8 @@ static void run(struct check *c, enum cpu_isa isa)
             for (int i = 0; float_lengths[i]; i++) {
                 for (enum fill fill = 0; fill < FILLS; fill++)
                     check_dot_float_rows(c, type, name, float_lengths[i], fill);
+                if (table.tile_float[type])
+                    check_tile_float(c, type, name, float_lengths[i]);
             }
         }
     }
@@ -440,6 +479,7 @@ static void run(struct check *c, enum cpu_isa isa)
 
 #define BENCH_N 2560
 #define BENCH_TILE 64
+#define BENCH_FEW 64 /* weight rows that stay in the cache */
 #define BENCH_BYTES (96 << 20)
 
 struct bench {
@@ -461,31 +501,29 @@ static double bench_seconds(struct bench *b, int weight_rows, int rows)
 {
     b->weight_rows = weight_rows;
     b->rows = rows;
-    return check_time(bench_product, b, 7);
+    return check_time(bench_product, b, weight_rows > BENCH_FEW ? 7 : 25);
 }
 
-/* One row of activations with weights from memory, then a tile of 64 with weights from the cache.
- */
+/* One row of activations with weights from memory; then 1, 4, 16 and 64 with weights from the
+ * cache. */
 static void bench_type(struct check *c, struct bench *b, uint32_t type, enum cpu_isa isa)
 {
     size_t bytes = tensor_row_bytes(type, BENCH_N);
-    int many = (int)(BENCH_BYTES / bytes), few = 64;
+    int many = isa == CPU_ISA_C ? BENCH_FEW : (int)(BENCH_BYTES / bytes);
     b->w.type = type;
-    for (int r = 0; r < 64; r++)
+    for (int r = 0; r < BENCH_FEW; r++)
         fill_blocks(c, type, (uint8_t *)b->w.data + (size_t)r * bytes, BENCH_N, FILL_ORDINARY);
-    for (int r = 64; r < many; r += 64)
+    for (int r = BENCH_FEW; r < many; r += BENCH_FEW)
         memcpy((uint8_t *)b->w.data + (size_t)r * bytes, b->w.data,
-               bytes * (size_t)(many - r < 64 ? many - r : 64));
-    if (isa == CPU_ISA_C)
-        many = few;
-    double one = bench_seconds(b, many, 1), four = bench_seconds(b, many, 4);
-    double tile = bench_seconds(b, few, isa == CPU_ISA_C ? 4 : BENCH_TILE);
-    double weights = (double)many * BENCH_N, gb = (double)many * (double)bytes * 1e-9;
-    printf("%-8s %-13s 1 row: %5.1f GB/s (%3.0f %% of memory) %5.1f G weights/s; 4 rows: %5.1f; "
-           "tile: %6.1f G MAC/s\n",
+               bytes * (size_t)(many - r < BENCH_FEW ? many - r : BENCH_FEW));
+    double one = bench_seconds(b, many, 1), gb = (double)many * (double)bytes * 1e-9;
+    printf("%-8s %-13s %5.1f GB/s (%3.0f %%) %5.1f G weights/s; cached, rows:",
            tensor_type_info(type)->name, cpu_isa_name(isa), gb / one,
-           100 * gb / one / c->memory_gb_s, weights / one * 1e-9, weights / four * 1e-9,
-           (double)few * BENCH_N * (isa == CPU_ISA_C ? 4 : BENCH_TILE) / tile * 1e-9);
+           100 * gb / one / c->memory_gb_s, (double)many * BENCH_N / one * 1e-9);
+    for (int rows = 1; rows <= (isa == CPU_ISA_C ? 4 : BENCH_TILE); rows *= 4)
+        printf(" %d %5.1f", rows,
+               (double)BENCH_FEW * BENCH_N * rows / bench_seconds(b, BENCH_FEW, rows) * 1e-9);
+    printf(" G MAC/s\n");
 }
 
 static void bench(struct check *c, enum cpu_isa isa)
@@ -494,8 +532,8 @@ static void bench(struct check *c, enum cpu_isa isa)
     struct pool *pool = pool_create(1, &e);
     struct bench b = {.w = {.n_in = BENCH_N}};
     cpu_matmul_init(&table, isa);
-    void *weights = aligned_alloc(4096, BENCH_BYTES);
-    float *x = malloc(sizeof *x * BENCH_N * BENCH_TILE);
+    void *weights = mem_map(BENCH_BYTES, "weights", &e); /* large pages, as models have */
+    float *x = aligned_alloc(64, sizeof *x * BENCH_N * BENCH_TILE);
     b.y = malloc(sizeof *b.y * BENCH_BYTES / 64);
     if (!pool || !weights || !x || !b.y ||
         !cpu_linear_ctx_init(&b.ctx, pool, &table, BENCH_TILE, BENCH_N, &e)) {
@@ -521,7 +559,7 @@ static void bench(struct check *c, enum cpu_isa isa)
     }
     cpu_linear_ctx_free(&b.ctx);
     pool_free(pool);
-    free(weights);
+    mem_unmap(weights, BENCH_BYTES);
     free(x);
     free(b.y);
 }

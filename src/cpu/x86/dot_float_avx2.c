@@ -87,27 +87,118 @@ INLINE void dot(const uint8_t *w, const float *x, size_t x_stride, int n, int ro
                  1);
 }
 
-static void dot_f32(const void *w, const float *x, size_t x_stride, int n, int rows, float *y,
-                    size_t y_stride)
+/* --- tiles: 2 weight rows times 3 x rows have 12 of the 16 registers for half of their chains --- */
+
+#define W_AT_ONCE 2
+#define X_AT_ONCE 3
+/* Rows and values that are multiplied before the next: values of both and chains stay in the L1
+ * cache. */
+#define W_ROWS 16
+#define X_ROWS 12
+#define VALUES 512
+
+/* Chains of a weight row and an x row, 0 to 15 and 16 to 31. */
+struct chains {
+    __m256 v[2][2];
+};
+
+/* Values `from` to `to` - 1, of them the `half` of each 32; `from` and `to` are multiples of 32.
+ * chain[j][r] is of w[j] and x[r]. */
+INLINE void add_values(const uint8_t *const *w, const float *const *x, int from, int to,
+                       const int half, enum kind kind, struct chains (*chain)[X_ROWS])
 {
-    dot(w, x, x_stride, n, rows, y, y_stride, KIND_F32);
+    __m256 sum[W_AT_ONCE][X_AT_ONCE][2];
+    for (int j = 0; j < W_AT_ONCE; j++) {
+        for (int r = 0; r < X_AT_ONCE; r++) {
+            sum[j][r][0] = chain[j][r].v[half][0];
+            sum[j][r][1] = chain[j][r].v[half][1];
+        }
+    }
+    for (int i = from + 16 * half; i < to; i += 32) {
+        for (int c = 0; c < 2; c++) {
+            __m256 v = load8(w[0], i + 8 * c, kind), u = load8(w[1], i + 8 * c, kind);
+            for (int r = 0; r < X_AT_ONCE; r++) {
+                __m256 a = _mm256_loadu_ps(x[r] + i + 8 * c);
+                sum[0][r][c] = _mm256_fmadd_ps(v, a, sum[0][r][c]);
+                sum[1][r][c] = _mm256_fmadd_ps(u, a, sum[1][r][c]);
+            }
+        }
+    }
+    for (int j = 0; j < W_AT_ONCE; j++) {
+        for (int r = 0; r < X_AT_ONCE; r++) {
+            chain[j][r].v[half][0] = sum[j][r][0];
+            chain[j][r].v[half][1] = sum[j][r][1];
+        }
+    }
 }
 
-static void dot_f16(const void *w, const float *x, size_t x_stride, int n, int rows, float *y,
-                    size_t y_stride)
+/* At most W_ROWS x X_ROWS results. In place of rows that are not there the last is taken again. */
+INLINE void tile_rows(const uint8_t *w, size_t w_bytes, int w_rows, const float *x,
+                      size_t x_stride, int n, int rows, float *y, size_t y_stride, enum kind kind)
 {
-    dot(w, x, x_stride, n, rows, y, y_stride, KIND_F16);
+    struct chains chain[W_ROWS][X_ROWS];
+    const uint8_t *w_row[W_ROWS];
+    const float *x_row[X_ROWS];
+    int whole = n / 32 * 32;
+    memset(chain, 0, sizeof chain);
+    for (int j = 0; j < W_ROWS; j++)
+        w_row[j] = w + (size_t)(j < w_rows ? j : w_rows - 1) * w_bytes;
+    for (int r = 0; r < X_ROWS; r++)
+        x_row[r] = x + (size_t)(r < rows ? r : rows - 1) * x_stride;
+    for (int from = 0; from < whole; from += VALUES) {
+        int to = whole - from < VALUES ? whole : from + VALUES;
+        for (int j = 0; j < w_rows; j += W_AT_ONCE) {
+            for (int r = 0; r < rows; r += X_AT_ONCE) {
+                struct chains(*at)[X_ROWS] = (struct chains(*)[X_ROWS]) & chain[j][r];
+                add_values(w_row + j, x_row + r, from, to, 0, kind, at);
+                add_values(w_row + j, x_row + r, from, to, 1, kind, at);
+            }
+        }
+    }
+    for (int j = 0; j < w_rows; j++) {
+        for (int r = 0; r < rows; r++) {
+            __m256 *all = chain[j][r].v[0];
+            if (whole < n)
+                add_tail(w_row[j] + (size_t)whole * value_bytes(kind), x_row[r] + whole, n - whole,
+                         kind, all);
+            y[(size_t)r * y_stride + (size_t)j] = add_tree(all);
+        }
+    }
 }
 
-static void dot_bf16(const void *w, const float *x, size_t x_stride, int n, int rows, float *y,
-                     size_t y_stride)
+INLINE void tile(const uint8_t *w, size_t w_bytes, int w_rows, const float *x, size_t x_stride,
+                 int n, int rows, float *y, size_t y_stride, enum kind kind)
 {
-    dot(w, x, x_stride, n, rows, y, y_stride, KIND_BF16);
+    for (int j = 0; j < w_rows; j += W_ROWS) {
+        for (int r = 0; r < rows; r += X_ROWS)
+            tile_rows(w + (size_t)j * w_bytes, w_bytes, w_rows - j < W_ROWS ? w_rows - j : W_ROWS,
+                      x + (size_t)r * x_stride, x_stride, n, rows - r < X_ROWS ? rows - r : X_ROWS,
+                      y + (size_t)r * y_stride + j, y_stride, kind);
+    }
 }
+
+#define KERNELS(name, kind)                                                                        \
+    static void dot_##name(const void *w, const float *x, size_t x_stride, int n, int rows,        \
+                           float *y, size_t y_stride)                                              \
+    {                                                                                              \
+        dot(w, x, x_stride, n, rows, y, y_stride, kind);                                           \
+    }                                                                                              \
+    static void tile_##name(const void *w, size_t w_bytes, int w_rows, const float *x,             \
+                            size_t x_stride, int n, int rows, float *y, size_t y_stride)           \
+    {                                                                                              \
+        tile(w, w_bytes, w_rows, x, x_stride, n, rows, y, y_stride, kind);                         \
+    }
+
+KERNELS(f32, KIND_F32)
+KERNELS(f16, KIND_F16)
+KERNELS(bf16, KIND_BF16)
 
 void cpu_set_dot_float_avx2(struct cpu_matmul *m)
 {
     m->dot_float[TYPE_F32] = dot_f32;
     m->dot_float[TYPE_F16] = dot_f16;
     m->dot_float[TYPE_BF16] = dot_bf16;
+    m->tile_float[TYPE_F32] = tile_f32;
+    m->tile_float[TYPE_F16] = tile_f16;
+    m->tile_float[TYPE_BF16] = tile_bf16;
 }

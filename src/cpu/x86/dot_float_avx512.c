@@ -2,6 +2,7 @@
 /* Float rows with AVX-512: the 32 chains of numerics.md section 1 are the lanes of two registers.
  */
 #include <immintrin.h>
+#include <string.h>
 
 #include "cpu/x86/x86.h"
 
@@ -18,6 +19,12 @@ INLINE __m512 load16(const uint8_t *w, int i, enum kind kind, __mmask16 mask)
     if (kind == KIND_F16)
         return _mm512_cvtph_ps(h);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+
+/* The first `count` of 16 lanes. */
+INLINE __mmask16 mask_of(int count)
+{
+    return count < 16 ? (__mmask16)((1u << count) - 1) : 0xffff;
 }
 
 /* i with i + 16, + 8, + 4, + 2, + 1. */
@@ -47,7 +54,7 @@ INLINE void dot_rows(const uint8_t *w, const float *x, size_t x_stride, int n, f
         }
     }
     for (int c = 0; c < 2 && i < n; c++, i += 16) {
-        __mmask16 mask = n - i < 16 ? (__mmask16)((1u << (n - i)) - 1) : 0xffff;
+        __mmask16 mask = mask_of(n - i);
         __m512 v = load16(w, i, kind, mask);
         for (int r = 0; r < rows; r++) /* chains without a value stay as they are */
             chain[r][c] = _mm512_mask3_fmadd_ps(
@@ -69,27 +76,118 @@ INLINE void dot(const uint8_t *w, const float *x, size_t x_stride, int n, int ro
                  1);
 }
 
-static void dot_f32(const void *w, const float *x, size_t x_stride, int n, int rows, float *y,
-                    size_t y_stride)
+/* --- tiles: 3 weight rows times 4 x rows have 24 of the 32 registers for their chains --- */
+
+#define W_AT_ONCE 3
+#define X_AT_ONCE 4
+/* Rows and values that are multiplied before the next: values of both and chains stay in the L1
+ * cache; the L2 cache alone would feed the multipliers by half. */
+#define W_ROWS 15
+#define X_ROWS 12
+#define VALUES 512
+
+/* Chains of a weight row and an x row. */
+struct chains {
+    __m512 v[2];
+};
+
+/* Values `from` to `to` - 1; `from` is a multiple of 32. chain[j][r] is of w[j] and x[r]. */
+INLINE void add_values(const uint8_t *const *w, const float *const *x, int from, int to,
+                       enum kind kind, struct chains (*chain)[X_ROWS])
 {
-    dot(w, x, x_stride, n, rows, y, y_stride, KIND_F32);
+    struct chains sum[W_AT_ONCE][X_AT_ONCE];
+    for (int j = 0; j < W_AT_ONCE; j++) {
+        for (int r = 0; r < X_AT_ONCE; r++)
+            sum[j][r] = chain[j][r];
+    }
+    int i = from;
+    for (; i + 32 <= to; i += 32) {
+        for (int c = 0; c < 2; c++) {
+            __m512 v[W_AT_ONCE];
+            for (int j = 0; j < W_AT_ONCE; j++)
+                v[j] = load16(w[j], i + 16 * c, kind, 0xffff);
+            for (int r = 0; r < X_AT_ONCE; r++) {
+                __m512 a = _mm512_loadu_ps(x[r] + i + 16 * c);
+                for (int j = 0; j < W_AT_ONCE; j++)
+                    sum[j][r].v[c] = _mm512_fmadd_ps(v[j], a, sum[j][r].v[c]);
+            }
+        }
+    }
+    for (int c = 0; c < 2 && i < to; c++, i += 16) {
+        __mmask16 mask = mask_of(to - i);
+        for (int r = 0; r < X_AT_ONCE; r++) {
+            __m512 a = _mm512_maskz_loadu_ps(mask, x[r] + i);
+            for (int j = 0; j < W_AT_ONCE; j++)
+                sum[j][r].v[c] = _mm512_mask3_fmadd_ps(load16(w[j], i, kind, mask), a,
+                                                       sum[j][r].v[c], mask);
+        }
+    }
+    for (int j = 0; j < W_AT_ONCE; j++) {
+        for (int r = 0; r < X_AT_ONCE; r++)
+            chain[j][r] = sum[j][r];
+    }
 }
 
-static void dot_f16(const void *w, const float *x, size_t x_stride, int n, int rows, float *y,
-                    size_t y_stride)
+/* At most W_ROWS x X_ROWS results. In place of rows that are not there the last is taken again. */
+INLINE void tile_rows(const uint8_t *w, size_t w_bytes, int w_rows, const float *x,
+                      size_t x_stride, int n, int rows, float *y, size_t y_stride, enum kind kind)
 {
-    dot(w, x, x_stride, n, rows, y, y_stride, KIND_F16);
+    struct chains chain[W_ROWS][X_ROWS];
+    const uint8_t *w_row[W_ROWS];
+    const float *x_row[X_ROWS];
+    memset(chain, 0, sizeof chain);
+    for (int j = 0; j < W_ROWS; j++)
+        w_row[j] = w + (size_t)(j < w_rows ? j : w_rows - 1) * w_bytes;
+    for (int r = 0; r < X_ROWS; r++)
+        x_row[r] = x + (size_t)(r < rows ? r : rows - 1) * x_stride;
+    for (int from = 0; from < n; from += VALUES) {
+        int to = n - from < VALUES ? n : from + VALUES;
+        for (int j = 0; j < w_rows; j += W_AT_ONCE) {
+            for (int r = 0; r < rows; r += X_AT_ONCE) {
+                struct chains(*at)[X_ROWS] = (struct chains(*)[X_ROWS]) & chain[j][r];
+                add_values(w_row + j, x_row + r, from, to, kind, at);
+            }
+        }
+    }
+    for (int j = 0; j < w_rows; j++) {
+        for (int r = 0; r < rows; r++)
+            y[(size_t)r * y_stride + (size_t)j] = add_tree(chain[j][r].v[0], chain[j][r].v[1]);
+    }
 }
 
-static void dot_bf16(const void *w, const float *x, size_t x_stride, int n, int rows, float *y,
-                     size_t y_stride)
+INLINE void tile(const uint8_t *w, size_t w_bytes, int w_rows, const float *x, size_t x_stride,
+                 int n, int rows, float *y, size_t y_stride, enum kind kind)
 {
-    dot(w, x, x_stride, n, rows, y, y_stride, KIND_BF16);
+    for (int j = 0; j < w_rows; j += W_ROWS) {
+        for (int r = 0; r < rows; r += X_ROWS)
+            tile_rows(w + (size_t)j * w_bytes, w_bytes, w_rows - j < W_ROWS ? w_rows - j : W_ROWS,
+                      x + (size_t)r * x_stride, x_stride, n, rows - r < X_ROWS ? rows - r : X_ROWS,
+                      y + (size_t)r * y_stride + j, y_stride, kind);
+    }
 }
+
+#define KERNELS(name, kind)                                                                        \
+    static void dot_##name(const void *w, const float *x, size_t x_stride, int n, int rows,        \
+                           float *y, size_t y_stride)                                              \
+    {                                                                                              \
+        dot(w, x, x_stride, n, rows, y, y_stride, kind);                                           \
+    }                                                                                              \
+    static void tile_##name(const void *w, size_t w_bytes, int w_rows, const float *x,             \
+                            size_t x_stride, int n, int rows, float *y, size_t y_stride)           \
+    {                                                                                              \
+        tile(w, w_bytes, w_rows, x, x_stride, n, rows, y, y_stride, kind);                         \
+    }
+
+KERNELS(f32, KIND_F32)
+KERNELS(f16, KIND_F16)
+KERNELS(bf16, KIND_BF16)
 
 void cpu_set_dot_float_avx512(struct cpu_matmul *m)
 {
     m->dot_float[TYPE_F32] = dot_f32;
     m->dot_float[TYPE_F16] = dot_f16;
     m->dot_float[TYPE_BF16] = dot_bf16;
+    m->tile_float[TYPE_F32] = tile_f32;
+    m->tile_float[TYPE_F16] = tile_f16;
+    m->tile_float[TYPE_BF16] = tile_bf16;
 }
