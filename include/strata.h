@@ -96,7 +96,11 @@ struct strata_options {
                                 NULL: the best */
     int io_depth, io_urgent; /* reads in flight on a drive, and how many of them are never read-ahead
                                 while decoding; 0: 8 and 2 */
-    int io_split;            /* pieces that a read is cut into that somebody waits for; 0: 1 */
+    int io_split;            /* pieces that a read is cut into that somebody waits for; 0: as
+                                drive_parts suggests, else 1 */
+    double drive_gb_s;       /* what the drive gives, for the plan's default; 0: not measured */
+    int drive_parts;         /* pieces in which it reads a record of 1.5 MiB fastest, as measured, for the
+                                default of io_split; 0: not measured */
     const char *const *replicas; /* copies of the model on other drives, their first parts; the array */
     int n_replicas;              /* must stay until the model is planned or loaded */
     const char *policy;      /* who leaves the arena: "lru", "lfu", "layer"; NULL: layer */
@@ -147,7 +151,7 @@ struct strata_plan {
     int ctx, band, tile, window, threads;
     int points; /* the arena's sizes of interest, those that memory allows */
     struct {
-        const char *name; /* "floor", "cycle", "chosen", "ceiling" */
+        const char *name; /* "floor", "cycle", "knee", "chosen", "ceiling" */
         uint64_t arena, total;
     } point[8];
 };

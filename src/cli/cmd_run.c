@@ -210,6 +210,8 @@ static bool print_line(struct run *r, struct strata_error *e)
         message_note("%s%s", r->answer.finish == ANSWER_INTERRUPTED ? "interrupted; " : "",
                      line.text);
     json_out_free(&line);
+    if (!option_given(r->o, OPTION_IO))
+        report_outlook(r->model, option_text(r->o, OPTION_MODEL));
     return true;
 }
 

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
+#include "cli/probe_cache.h"
 
 static void take_note(void *ctx, enum strata_note_level level, const char *text)
 {
@@ -19,6 +20,16 @@ static void show_loading(void *ctx, uint64_t done, uint64_t all)
 static int whole(const struct options *o, enum option which)
 {
     return (int)o->value[which].whole;
+}
+
+/* What `strata probe` kept of the drive that holds the model, unless another engine is to read. */
+static void use_probe(const struct options *o, struct strata_options *wanted)
+{
+    struct probe p;
+    if (option_given(o, OPTION_IO) || !probe_recall(option_text(o, OPTION_MODEL), &p))
+        return;
+    wanted->drive_gb_s = probe_gb_s(&p);
+    probe_latency_us(&p, &wanted->drive_parts);
 }
 
 struct strata_model *open_model(const struct options *o, int snapshots, struct strata_error *e)
@@ -57,6 +68,7 @@ struct strata_model *open_model(const struct options *o, int snapshots, struct s
         .progress = show_loading,
         .cancel = &interrupted,
     };
+    use_probe(o, &wanted);
     return strata_model_open(option_text(o, OPTION_MODEL), &wanted, e);
 }
 

@@ -271,7 +271,7 @@ const struct option_line option_lines[OPTIONS] = {
      .help = "of these never read-ahead while decoding (2)",
      .is_rare = true, .least = 1, .most = 255},
     {OPTION_IO_SPLIT, MACHINE, OPTION_WHOLE, 0, "io-split", "N", PLANNED,
-     .help = "pieces that an awaited read is cut into (1)", .is_rare = true, .least = 1, .most = 8},
+     .help = "pieces of an awaited read (by the probe, else 1)", .is_rare = true, .least = 1, .most = 8},
     {OPTION_REPLICA, MACHINE, OPTION_LIST, 0, "replica", "FILE", PLANNED,
      .help = "a copy of model or sidecar on another drive; repeatable", .is_rare = true},
     {OPTION_READ_AHEAD, MACHINE, OPTION_TEXT, 0, "read-ahead", "auto|K|off", PLANNED,

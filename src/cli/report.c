@@ -5,6 +5,8 @@
 
 #include "cli/cli.h"
 #include "cli/output.h"
+#include "cli/probe_cache.h"
+#include "session/session.h"
 
 static void put_bytes(uint64_t bytes, struct json_out *out)
 {
@@ -78,6 +80,20 @@ bool report_file(const char *path, const struct strata_stats *s, struct strata_e
                          : output_file(path, out.text, out.bytes, e);
     json_out_free(&out);
     return ok;
+}
+
+void report_outlook(struct strata_model *m, const char *path)
+{
+    struct probe p;
+    struct session_outlook out;
+    struct err ignored;
+    err_clear(&ignored);
+    if (!probe_recall(path, &p) || !session_forecast_run(m, &p, &out, &ignored) || !out.is_known)
+        return;
+    message_note("forecast for the answer: %.1f to %.1f tokens a second, waiting %.1f to %.1f ms for "
+                 "the drive; it was %.1f, waiting %.1f ms",
+                 out.tok_s.least, out.tok_s.most, out.wait_ms.least, out.wait_ms.most,
+                 out.real_tok_s, out.real_wait_ms);
 }
 
 bool report_waits(struct strata_model *m, struct strata_error *e)

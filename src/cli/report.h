@@ -15,6 +15,9 @@ void report_line(const struct strata_stats *s, uint64_t answered, const uint64_t
 void report_keys(const struct strata_stats *s, struct json_out *out);
 /* --stats FILE */
 bool report_file(const char *path, const struct strata_stats *s, struct strata_error *e);
+/* What was to be expected of the answer's speed by what `strata probe` kept of the drive and the
+ * popularity profile, beside what it was; nothing when one of them is not there. */
+void report_outlook(struct strata_model *m, const char *path);
 /* --explain: what was waited for, on stderr. */
 bool report_waits(struct strata_model *m, struct strata_error *e);
 

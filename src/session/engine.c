@@ -64,6 +64,7 @@ static bool check_options(const struct strata_options *o, struct err *e)
            check_range("io_depth", o->io_depth, 0, ENGINE_IO_DEPTH_MOST, e) &&
            check_range("io_urgent", o->io_urgent, 0, ENGINE_IO_DEPTH_MOST, e) &&
            check_range("io_split", o->io_split, 0, STREAM_SPLIT_MOST, e) &&
+           check_range("drive_parts", o->drive_parts, 0, 1 << 16, e) &&
            check_range("n_replicas", o->n_replicas, 0, IO_COPIES - 1, e) &&
            check_range("moce_keep", o->moce_keep, 0, 1 << 16, e);
 }

@@ -24,11 +24,17 @@ bool engine_plan(struct strata_model *m, struct err *e);
 bool streaming_bends_routing(const struct strata_model *m);
 /* What the options say of streaming, into the configuration (streaming.c). */
 bool streaming_config(const struct strata_model *m, struct stream_config *c, struct err *e);
+/* Pieces of one part of a record that somebody waits for, by what was measured of the drive; the
+ * layers of `c` are there. */
+int streaming_split(const struct strata_model *m, const struct stream_config *c);
 /* Fills copy_paths from the options: each replica must be the same model, or its sidecar, where one
  * is used. Beside a replica of the model its sidecar must lie then; without it one that nobody named
  * is not used after all. */
 bool streaming_find_copies(struct strata_model *m, struct err *e);
 void streaming_forget_copies(struct strata_model *m);
+/* How many records tokens are expected to miss: by the popularity profile if there is one that has
+ * seen enough, else as of any model. */
+void streaming_expect(struct strata_model *m, struct knee_curve *out);
 /* After the stream is created: cache-aware routing, and what the popularity profile says to read. */
 bool streaming_start(struct strata_model *m, struct err *e);
 /* Before the stream is freed: writes the profile. */

@@ -6,21 +6,32 @@
 #include "session/engine.h"
 #include "stream/forecast.h"
 
-/* Without a trace: every point by the share of records that it holds. */
-static void by_share(struct strata_model *m, const struct stream_config *c,
-                     const struct replay_drive *d)
+/* One arena, by how many records a token would miss. */
+static void by_curve(struct strata_model *m, const struct stream_config *c, uint64_t arena,
+                     const struct replay_drive *d, struct plan_range *wait_ms,
+                     struct plan_range *tok_s)
 {
-    struct plan *p = &m->plan;
     struct stream_config at = *c;
-    struct forecast_shape f = {
-        .records = p->experts, .expert_bytes = p->expert_bytes, .used = c->experts_used};
+    struct forecast_shape f = {.records = m->plan.experts,
+                               .expert_bytes = m->plan.expert_bytes,
+                               .used = c->experts_used};
     for (int l = 0; l < c->layers; l++)
         f.layers += c->layer[l].experts > 0;
-    for (int i = 0; i < p->points; i++) {
-        struct plan_point *point = &p->point[i];
-        at.arena_bytes = point->arena + p->staging;
-        f.slots = stream_count_slots(&at, io_align(m->io));
-        forecast_by_share(&f, d, &point->wait_ms, &point->tok_s);
+    at.arena_bytes = arena + m->plan.staging;
+    f.slots = stream_count_slots(&at, io_align(m->io));
+    forecast_by_curve(&f, &m->knee, d, wait_ms, tok_s);
+}
+
+/* Without a trace. What is expected is the middle of the range. */
+static void points_by_curve(struct strata_model *m, const struct stream_config *c,
+                            const struct replay_drive *d)
+{
+    for (int i = 0; i < m->plan.points; i++) {
+        struct plan_point *point = &m->plan.point[i];
+        by_curve(m, c, point->arena, d, &point->wait_ms, &point->tok_s);
+        if (d->compute_ms > 0)
+            point->expected_tok_s =
+                1000 / (d->compute_ms + (point->wait_ms.least + point->wait_ms.most) / 2);
     }
 }
 
@@ -53,8 +64,33 @@ bool session_forecast(struct strata_model *m, const struct trace *t, const struc
     if (t)
         ok = by_trace(m, &c, t, d, e);
     else
-        by_share(m, &c, d);
+        points_by_curve(m, &c, d);
     mem_free((void *)c.layer);
     m->plan.has_forecast = ok;
     return ok;
+}
+
+bool session_forecast_run(struct strata_model *m, const struct probe *p,
+                          struct session_outlook *out, struct err *e)
+{
+    struct stream_config c;
+    struct strata_stats s;
+    *out = (struct session_outlook){0};
+    if (!m->plan.experts || !m->knee.is_counted || m->plan.slots >= m->plan.experts)
+        return true;
+    strata_stats_get(m, &s);
+    if (s.decode_tokens < OUTLOOK_TOKENS_LEAST)
+        return true;
+    double tokens = (double)s.decode_tokens;
+    struct replay_drive d = {p, 1e3 * (s.decode_s - s.decode.wait_s) / tokens};
+    if (d.compute_ms <= 0)
+        return true;
+    if (!engine_stream_config(m, &c, e))
+        return false;
+    by_curve(m, &c, m->plan.arena, &d, &out->wait_ms, &out->tok_s);
+    out->real_wait_ms = 1e3 * s.decode.wait_s / tokens;
+    out->real_tok_s = s.decode_tok_s;
+    out->is_known = true;
+    mem_free((void *)c.layer);
+    return true;
 }

@@ -100,6 +100,8 @@ bool engine_stream_config(const struct strata_model *m, struct stream_config *c,
                 (struct stream_part){x.tensor[p]->part, x.tensor[p]->offset, x.bytes_each[p]};
     }
     c->layer = layers;
+    if (!c->split)
+        c->split = streaming_split(m, c);
     return true;
 }
 
@@ -159,6 +161,19 @@ static uint64_t io_bytes(const struct strata_model *m, const struct stream_confi
     return bytes;
 }
 
+/* Share of the experts that is worth having in memory. The drive is what it was measured to be, but
+ * with cache-aware routing, whose outputs depend on the size of the arena. */
+static double knee_of(const struct strata_model *m)
+{
+    const struct model_info *info = model_info(m->network);
+    double drive = m->options.drive_gb_s * 1e9;
+    if (!(drive > 0) || streaming_bends_routing(m))
+        drive = KNEE_DRIVE_BYTES_S;
+    double used = info->experts ? (double)info->expert_bytes * info->experts_used / info->experts : 0;
+    double work = ((double)info->trunk_bytes + used) / KNEE_MEMORY_BYTES_S;
+    return knee_share(&m->knee, work, used / drive, 0);
+}
+
 /* The plan for bands of `band` rows. */
 static bool plan_band(struct strata_model *m, const struct stream_config *c, int band,
                       struct plan *out, struct err *e)
@@ -178,6 +193,7 @@ static bool plan_band(struct strata_model *m, const struct stream_config *c, int
         .ctx = (uint64_t)m->ctx,
         .stream = model_info(m->network)->expert_bytes ? c : NULL,
         .io_align = io_align(m->io),
+        .knee = knee_of(m),
         .memory = m->options.memory_bytes,
     };
     if (m->arena && !plan_parse_arena(m->arena, &in.arena, e))
@@ -266,6 +282,7 @@ bool engine_plan(struct strata_model *m, struct err *e)
     m->tile = o->tile ? o->tile : ENGINE_TILE_DEFAULT;
     m->draft_rows = draft_rows(m);
     model_hold_windows(m->network, m->draft_rows);
+    streaming_expect(m, &m->knee);
     struct stream_config c;
     if (!engine_stream_config(m, &c, e))
         return false;

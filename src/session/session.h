@@ -16,6 +16,7 @@
 #include "model/state.h"
 #include "session/gate.h"
 #include "strata.h"
+#include "stream/knee.h"
 #include "stream/plan.h"
 #include "stream/stream.h"
 #include "text/bpe.h"
@@ -49,6 +50,7 @@ struct strata_model {
     /* After planning. */
     bool is_planned;
     struct plan plan;
+    struct knee_curve knee; /* what is expected to be missed, for every size of the arena */
     int ctx, band, tile, window; /* as they are used */
     int most_rows;               /* of a pass: the larger of band and window */
     int draft_rows;              /* most rows of a window with guesses; 0: there are none */
@@ -127,6 +129,18 @@ struct trace;
  * nothing. A trace must be one of this model. */
 bool session_forecast(struct strata_model *m, const struct trace *t, const struct replay_drive *d,
                       struct err *e);
+
+/* What was to be expected of a run's answers with such a drive, and what they were like. The time of
+ * a token besides waiting is the run's own. */
+#define OUTLOOK_TOKENS_LEAST 16
+struct session_outlook {
+    bool is_known; /* else nothing: too few tokens, no popularity profile, or all experts in memory */
+    struct plan_range wait_ms, tok_s;
+    double real_wait_ms, real_tok_s;
+};
+struct probe;
+bool session_forecast_run(struct strata_model *m, const struct probe *p,
+                          struct session_outlook *out, struct err *e);
 
 /* ---- Explaining (explaining.c) --------------------------------------------------------------- */
 

@@ -76,6 +76,27 @@ bool streaming_config(const struct strata_model *m, struct stream_config *c, str
            parse_read_ahead(o->read_ahead, c, e) && parse_moce(o, &moce, e);
 }
 
+/* A record that lies in parts is read in as many pieces anyhow, and small ones are not worth their
+ * commands: the drive was measured with pieces of 192 KiB and more. */
+#define PIECE_LEAST ((uint64_t)128 << 10)
+
+int streaming_split(const struct strata_model *m, const struct stream_config *c)
+{
+    int pieces = m->options.drive_parts, split = STREAM_SPLIT_MOST;
+    for (int l = 0; l < c->layers; l++) {
+        const struct stream_layer *y = &c->layer[l];
+        if (!y->experts)
+            continue;
+        int of_part = (pieces + y->parts - 1) / y->parts;
+        for (int p = 0; p < y->parts; p++) {
+            uint64_t most = y->part[p].bytes / PIECE_LEAST;
+            split = split < of_part ? split : of_part;
+            split = (uint64_t)split < most ? split : (int)most;
+        }
+    }
+    return split > 1 && pieces > 1 ? split : 1;
+}
+
 /* ---- copies --------------------------------------------------------------------------------- */
 
 /* Parts of a copy of the model into paths[0..parts-1]: it must be the same model. */
@@ -253,6 +274,37 @@ static bool load_profile(struct strata_model *m, const char *path, struct err *e
     mem_free((void *)p.experts);
     mem_free(counts);
     return ok;
+}
+
+static bool expect_by_profile(struct strata_model *m, const char *path, struct knee_curve *out)
+{
+    struct profile p = {0};
+    struct err ignored;
+    err_clear(&ignored);
+    const struct model_info *info = model_info(m->network);
+    uint32_t *counts = mem_alloc_array((size_t)info->layers * (size_t)info->experts,
+                                       sizeof *counts, "the popularity profile", NULL);
+    bool ok = counts && gguf_fingerprint(m->file, m->fingerprint, &ignored) &&
+              describe(m, counts, &p, &ignored) && profile_read(path, &p, &ignored) &&
+              p.tokens >= KNEE_TOKENS_LEAST;
+    size_t n = 0;
+    for (int l = 0; ok && l < p.layers; l++)
+        n += (size_t)p.experts[l];
+    ok = ok && n && knee_count(out, counts, n);
+    mem_free((void *)p.experts);
+    mem_free(counts);
+    return ok;
+}
+
+/* With cache-aware routing outputs depend on the size of the arena, and what was learned before must
+ * not change them. */
+void streaming_expect(struct strata_model *m, struct knee_curve *out)
+{
+    char path[4096];
+    profile_path(m, path, sizeof path);
+    bool may_learn = *path && !streaming_bends_routing(m) && !access(path, R_OK);
+    if (!may_learn || !expect_by_profile(m, path, out))
+        knee_assume(out);
 }
 
 bool streaming_start(struct strata_model *m, struct err *e)

@@ -3,28 +3,25 @@
 
 #include <string.h>
 
-#define KNEE_STEPS 20  /* sizes that are tried: steps of 5 % of all experts */
-#define KNEE_GAIN 0.02 /* of the tokens a second that a step must buy */
-
 static double per_second(double compute_ms, double wait_ms)
 {
     return compute_ms > 0 ? 1000 / (compute_ms + wait_ms) : 0;
 }
 
-void forecast_by_share(const struct forecast_shape *f, const struct replay_drive *d,
-                       struct plan_range *wait_ms, struct plan_range *tok_s)
+void forecast_by_curve(const struct forecast_shape *f, const struct knee_curve *c,
+                       const struct replay_drive *d, struct plan_range *wait_ms,
+                       struct plan_range *tok_s)
 {
     double held = f->records ? (double)f->slots / (double)f->records : 1;
-    double missed = held < 1 ? 1 - held : 0, of_layer = missed * f->used;
+    double missed = knee_missed(c, held), of_layer = missed * f->used;
     uint64_t bytes = f->records ? f->expert_bytes / f->records : 0;
     double rate = probe_gb_s(d->probe) * 1e6; /* bytes a millisecond */
     double a_token = (double)f->layers * f->used * (double)bytes;
     double alone = f->layers * (of_layer < 1 ? of_layer * replay_read_ms(d->probe, bytes, 1)
                                              : replay_read_ms(d->probe, bytes, of_layer));
-    double most = rate > 0 ? missed * a_token / rate : 0;
-    double least = rate > 0 ? missed * missed * a_token / rate - d->compute_ms : 0;
-    wait_ms->most = alone > most ? alone : most;
-    wait_ms->least = least > 0 ? least : 0;
+    double busy = rate > 0 ? missed * a_token / rate : 0;
+    wait_ms->most = alone > busy ? alone : busy;
+    wait_ms->least = busy > d->compute_ms ? busy - d->compute_ms : 0;
     tok_s->least = per_second(d->compute_ms, wait_ms->most);
     tok_s->most = per_second(d->compute_ms, wait_ms->least);
 }
@@ -79,25 +76,22 @@ static bool find_knee(const struct plan *p, const struct trace *t, const struct 
     }
 }
 
-static void insert_knee(struct plan *p, uint64_t arena)
+static struct plan_point *knee_of(struct plan *p)
 {
-    int at = 0;
-    while (at < p->points && strcmp(p->point[at].name, "chosen"))
-        at++;
-    memmove(&p->point[at + 1], &p->point[at], (size_t)(p->points - at) * sizeof *p->point);
-    p->point[at] = (struct plan_point){
-        .name = "knee", .arena = arena, .total = p->plan_total - p->arena + arena};
-    p->points++;
+    for (int i = 0; i < p->points; i++)
+        if (!strcmp(p->point[i].name, "knee"))
+            return &p->point[i];
+    return NULL;
 }
 
 bool forecast_by_trace(struct plan *p, const struct trace *t, const struct replay_config *own,
                        const struct replay_drive *d, struct err *e)
 {
-    uint64_t knee;
-    if (d->probe && d->compute_ms > 0 && p->points && p->points < PLAN_POINTS) {
-        if (!find_knee(p, t, own, d, &knee, e))
+    struct plan_point *knee = knee_of(p);
+    if (d->probe && d->compute_ms > 0 && knee) {
+        if (!find_knee(p, t, own, d, &knee->arena, e))
             return false;
-        insert_knee(p, knee);
+        knee->total = p->plan_total - p->arena + knee->arena;
     }
     for (int i = 0; d->probe && i < p->points; i++)
         if (!forecast_point(p, &p->point[i], t, own, d, e))

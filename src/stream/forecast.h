@@ -5,6 +5,7 @@
 #ifndef STRATA_STREAM_FORECAST_H
 #define STRATA_STREAM_FORECAST_H
 
+#include "stream/knee.h"
 #include "stream/plan.h"
 #include "stream/replay.h"
 
@@ -14,13 +15,13 @@ struct forecast_shape {
     uint64_t expert_bytes;   /* of all records */
     int layers, used;        /* that have experts; records that a token uses in each */
 };
-/* The slow end takes every expert to be used as often as any other, the fast end a share of misses
- * that is the square of that. Milliseconds of waiting a token, and tokens a second if the drive's
- * compute_ms is known (above 0). The drive has a probe. */
-void forecast_by_share(const struct forecast_shape *f, const struct replay_drive *d,
-                       struct plan_range *wait_ms, struct plan_range *tok_s);
+/* The curve says how many records a token misses. Milliseconds of waiting a token, and tokens a
+ * second if the drive's compute_ms is known (above 0). The drive has a probe. */
+void forecast_by_curve(const struct forecast_shape *f, const struct knee_curve *c,
+                       const struct replay_drive *d, struct plan_range *wait_ms,
+                       struct plan_range *tok_s);
 
-/* From a trace: fills wait_ms and tok_s of the plan's points, and puts in the point "knee" (if the
+/* From a trace: fills wait_ms and tok_s of the plan's points, and moves the point "knee" (if the
  * compute time is known): the least arena from which on 5 % of all experts more never buy 2 % more
  * tokens a second. `own` says how the run would stream; its arena_bytes are not read. */
 bool forecast_by_trace(struct plan *p, const struct trace *t, const struct replay_config *own,

@@ -71,7 +71,7 @@ static struct size_text say_argument(uint64_t bytes)
 
 /* Cache bytes at the points where something changes. */
 struct bounds {
-    uint64_t staging, least, cycle, all;
+    uint64_t staging, least, cycle, knee, all;
 };
 
 static struct bounds find_bounds(const struct plan_input *in)
@@ -79,10 +79,15 @@ static struct bounds find_bounds(const struct plan_input *in)
     if (!in->stream)
         return (struct bounds){0};
     uint64_t staging = stream_staging_bytes(in->stream, in->io_align);
-    return (struct bounds){.staging = staging,
+    struct bounds b = {.staging = staging,
                            .least = stream_least_bytes(in->stream, in->io_align) - staging,
                            .cycle = stream_cycle_bytes(in->stream, in->io_align) - staging,
                            .all = stream_all_bytes(in->stream, in->io_align) - staging};
+    b.knee = b.all;
+    if (in->knee > 0 && in->knee < 1)
+        b.knee = (uint64_t)((double)b.all * in->knee);
+    b.knee = b.knee > b.least ? b.knee : b.least;
+    return b;
 }
 
 /* Everything but the arena; UINT64_MAX when it is more than can be counted. */
@@ -105,6 +110,7 @@ static uint64_t arena_asked(const struct plan_input *in, const struct bounds *b,
     uint64_t asked = room;
     switch (in->arena.kind) {
     case PLAN_ARENA_AUTO:
+        return room < b->knee ? room : b->knee;
     case PLAN_ARENA_MAX:
         break;
     case PLAN_ARENA_BYTES:
@@ -204,6 +210,8 @@ bool plan_compute(const struct plan_input *in, struct plan *out, struct err *e)
     uint64_t room = limit - fixed, ceiling = room < b.all ? room : b.all;
     add_point(out, "floor", b.least, ceiling);
     add_point(out, "cycle", b.cycle > b.least ? b.cycle : b.least, ceiling);
+    if (in->stream)
+        add_point(out, "knee", b.knee, ceiling);
     add_point(out, "chosen", arena, ceiling);
     add_point(out, "ceiling", ceiling, ceiling);
     return true;

@@ -46,6 +46,7 @@ struct plan_input {
     size_t io_align;
 
     struct plan_arena arena;
+    double knee;     /* share of all experts that is worth having in memory (knee.h); 0: all */
     uint64_t memory; /* --memory, 0 when it was not given */
     uint64_t system; /* plan_system_bytes(); for an arena of a given size plan_system_available() */
 };
@@ -71,16 +72,16 @@ struct plan {
     uint64_t ctx;
     uint64_t expert_bytes;
     uint64_t stream_bytes; /* arena and staging: what stream_config.arena_bytes is to be */
-    /* Floor: the least arena that works. Cycle: one token's experts of all layers fit. Chosen: this
-     * plan. Ceiling: all that memory gives, or everything. A point above the ceiling is left out.
-     * The knee is there after a forecast from a trace (forecast.h). */
+    /* Floor: the least arena that works. Cycle: one token's experts of all layers fit. Knee: more
+     * buys almost nothing; a forecast from a trace (forecast.h) may move it. Chosen: this plan.
+     * Ceiling: all that memory gives, or everything. A point above the ceiling is left out. */
     struct plan_point point[PLAN_POINTS];
     int points;
     bool has_forecast;
 };
 
-/* Makes the plan. The arena is what was asked; by default all that memory gives up to the size that
- * holds every expert. Without --memory, the limit is what the system can give without swapping.
+/* Makes the plan. The arena is what was asked; by default all that memory gives up to the knee.
+ * Without --memory, the limit is what the system can give without swapping.
  * Refuses (ERR_MEMORY) what cannot work, with the smallest number that would; and when the context
  * alone is what does not fit, with the largest that would. */
 bool plan_compute(const struct plan_input *in, struct plan *out, struct err *e);

@@ -191,8 +191,11 @@ static void prefer_residents(struct replay *p, const struct trace_record *r, int
 double replay_read_ms(const struct probe *p, uint64_t bytes, double n)
 {
     const struct probe_point *below = NULL, *above = NULL;
+    double floor_us = 0; /* no read is faster than a small one alone */
     for (int i = 0; i < p->points; i++) {
         const struct probe_point *at = &p->point[i];
+        if (at->bytes < 64 << 10 && at->depth == 1)
+            floor_us = at->p50_us;
         if (at->parts != 1 || at->bytes < 64 << 10)
             continue;
         if (at->depth <= n && (!below || at->depth > below->depth))
@@ -212,7 +215,7 @@ double replay_read_ms(const struct probe *p, uint64_t bytes, double n)
         us = (below->p50_us * (1 - part) + above->p50_us * part) * (double)bytes /
              (double)below->bytes;
     }
-    return us * 1e-3;
+    return (us > floor_us ? us : floor_us) * 1e-3;
 }
 
 /* What the turn cost: `unread` records were waited for, `all` were read. */

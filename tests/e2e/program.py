@@ -21,6 +21,9 @@ PATIENCE_S = 240
 # Kills of a test that kills the program at random moments. The full number, 200, takes some minutes.
 KILLS = int(os.environ.get("STRATA_KILLS", "15"))
 
+# What was kept of this machine's drives would change defaults.
+CACHE = tempfile.TemporaryDirectory(prefix="strata-tests-")  # pylint: disable=consider-using-with
+
 STRATA = ""
 
 
@@ -39,7 +42,7 @@ def smoke(method):
 def environment(**more):
     """The caller's environment without switches that would change what is tested."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("STRATA_")}
-    env.update(LC_ALL="C.UTF-8", **more)
+    env.update({"LC_ALL": "C.UTF-8", "XDG_CACHE_HOME": CACHE.name, **more})
     return env
 
 

@@ -152,6 +152,21 @@ class Probe(Case):
         with open(os.path.join(self.path("strata"), kept[0]), encoding="utf-8") as file:
             self.assertNotIn("file", json.load(file))
 
+    def test_runs_say_what_was_to_be_expected_when_drive_and_popularity_are_known(self):
+        env = environment(XDG_CACHE_HOME=self.folder)
+        profile = self.path("demo.strata-pop")
+        run = ("run", "-m", DEMO, "--temp", "0", "--popularity")
+        answer = run + (profile, "-p", PROMPT, "-n", "20", "--arena", "30%")
+        with open(VALID, "rb") as file:
+            text = self.write("text", file.read(8000))
+        self.succeeds(*run, profile, "-f", text, "-n", "0", env=env)
+        self.assertNotIn(b"forecast", self.succeeds(*answer, env=env).err)
+        self.probe(DEMO, "--record", "64K")
+        self.assertRegex(self.succeeds(*answer, env=env).err.decode(),
+                         r"forecast for the answer: [\d.]+ to [\d.]+ tokens a second, .*it was [\d.]+, waiting [\d.]+ ms")
+        self.assertNotIn(b"forecast", self.succeeds(*answer, "--io", "sim:rate=500M", env=env).err)
+        self.assertNotIn(b"forecast", self.succeeds(*run, "off", *answer[7:], env=env).err)
+
     def test_a_throttled_drive_is_seen_as_slow(self):
         done = self.probe(DEMO, "--record", "256K", "--io", "sim:rate=20M", "--json").json()
         for point in done["points"]:
@@ -272,7 +287,11 @@ class Replay(Case):
         self.assertTrue(0 < speed["floor"] <= speed["chosen"] <= speed["ceiling"], speed)
         self.assertIn(b"tok/s", self.succeeds(*plan, "--compute", "10").out)
         without = self.succeeds(*plan, "--json").json()["points"]
-        self.assertEqual([point["tok_s"] for point in without], [None] * 4)
+        self.assertEqual([point["tok_s"] for point in without], [None] * 5)
+        timed = self.succeeds(*plan, "--compute", "10", "--json").json()["points"]
+        self.assertEqual([point["name"] for point in timed], ["floor", "cycle", "knee", "chosen", "ceiling"])
+        speed = {point["name"]: point["tok_s"] for point in timed}
+        self.assertTrue(0 < speed["floor"] <= speed["chosen"] <= speed["knee"] <= speed["ceiling"] <= 100, speed)
         other = self.path("other.trc")
         with open(trace, "rb") as file:
             content = bytearray(file.read())

@@ -3,6 +3,8 @@
  * and memory stays under it. */
 #include "base/mem.h"
 #include "fixture.h"
+#include "session/engine.h"
+#include "stream/profile.h"
 
 #define DEMO SHIPPED "/strata-demo.gguf"
 
@@ -129,6 +131,78 @@ static void the_plan_as_text_and_as_json_says_the_total(void **unused)
     strata_model_free(m);
 }
 
+static void awaited_reads_are_split_as_the_drive_was_measured(void **unused)
+{
+    static const struct {
+        int drive_parts, parts;
+        uint64_t bytes; /* of a part */
+        int split;
+    } cases[] = {{0, 1, 8 << 20, 1}, {1, 1, 8 << 20, 1},  {4, 1, 8 << 20, 4},  {4, 3, 8 << 20, 2},
+                 {2, 3, 8 << 20, 1}, {8, 1, 8 << 20, 8},  {64, 1, 8 << 20, 8}, {8, 1, 300 << 10, 2},
+                 {8, 3, 1 << 10, 1}, {4, 1, 384 << 10, 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct strata_model m = {.options = {.drive_parts = cases[i].drive_parts}};
+        struct stream_layer layers[2] = {{0}, {.experts = 4, .parts = cases[i].parts}};
+        for (int p = 0; p < cases[i].parts; p++)
+            layers[1].part[p].bytes = cases[i].bytes;
+        struct stream_config c = {.layers = 2, .layer = layers};
+        assert_int_equal(streaming_split(&m, &c), cases[i].split);
+    }
+}
+
+/* A quarter of the demo model's experts has done nearly everything. */
+static void write_skewed_profile(const char *path, uint64_t tokens)
+{
+    struct strata_error e = {0};
+    struct strata_model *m = strata_model_open(DEMO, NULL, &e);
+    struct strata_plan p;
+    struct err low = {0};
+    fixture_ok(m && strata_plan_get(m, &p, &e), &e);
+    const struct model_info *info = model_info(m->network);
+    static uint32_t counts[4096];
+    static int experts[64];
+    int n = info->layers * info->experts;
+    for (int l = 0; l < info->layers; l++)
+        experts[l] = info->experts;
+    for (int i = 0; i < n; i++)
+        counts[i] = i % 4 ? 0 : 1000;
+    struct profile profile = {
+        .layers = info->layers, .experts = experts, .counts = counts, .tokens = tokens};
+    assert_true(gguf_fingerprint(m->file, profile.fingerprint, &low));
+    assert_true(profile_write(path, &profile, &low));
+    strata_model_free(m);
+}
+
+static void by_default_the_arena_ends_where_more_experts_buy_nothing(void **unused)
+{
+    static const char path[] = "planning-test.strata-pop";
+    struct strata_options o = {.threads = 2, .ctx = 512, .popularity = path};
+    struct strata_plan all, p;
+    struct strata_error e = {0};
+    fixture_ok(plan(DEMO, &o, &all, &e), &e); /* nothing is known */
+    assert_int_equal(all.slots, all.experts);
+    assert_string_equal(all.point[2].name, "knee");
+    write_skewed_profile(path, KNEE_TOKENS_LEAST - 1); /* too little to go by */
+    fixture_ok(plan(DEMO, &o, &p, &e), &e);
+    assert_int_equal(p.arena, all.arena);
+    write_skewed_profile(path, KNEE_TOKENS_LEAST);
+    fixture_ok(plan(DEMO, &o, &p, &e), &e);
+    assert_int_equal(p.arena, all.arena / 4);
+    assert_int_equal(p.point[2].arena, p.arena);
+    o.memory_bytes = p.plan_total - 1000; /* below the knee: all that there is */
+    fixture_ok(plan(DEMO, &o, &p, &e), &e);
+    assert_int_equal(p.plan_total, o.memory_bytes);
+    o.memory_bytes = 0;
+    o.arena = "max";
+    fixture_ok(plan(DEMO, &o, &p, &e), &e);
+    assert_int_equal(p.slots, p.experts);
+    o.arena = NULL;
+    o.moce = "0.5"; /* what was learned must change no output */
+    fixture_ok(plan(DEMO, &o, &p, &e), &e);
+    assert_int_equal(p.slots, p.experts);
+    remove(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -136,6 +210,8 @@ int main(void)
         cmocka_unit_test(a_context_too_long_is_refused_with_one_that_fits),
         cmocka_unit_test(an_arena_too_small_is_refused_with_the_least_that_works),
         cmocka_unit_test(options_out_of_range_are_refused_by_name),
+        cmocka_unit_test(awaited_reads_are_split_as_the_drive_was_measured),
+        cmocka_unit_test(by_default_the_arena_ends_where_more_experts_buy_nothing),
         cmocka_unit_test(memory_stays_under_the_plan),
         cmocka_unit_test(the_plan_as_text_and_as_json_says_the_total),
     };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Forecasts: more arena never makes them slower, a slower drive never faster, ends of ranges are in
- * order; the knee lies between floor and ceiling, and is there only when times are known. */
+ * order; the knee lies between floor and ceiling, and moves only when times are known. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,16 +26,18 @@ static struct probe drive_of(double gb_s)
     return p;
 }
 
-static void by_share_the_ends_are_in_order_and_more_is_never_slower(void **state)
+static void by_curve_the_ends_are_in_order_and_more_is_never_slower(void **state)
 {
+    struct knee_curve curve;
+    knee_assume(&curve);
     struct probe slow = drive_of(0.2), fast = drive_of(2);
     struct replay_drive d = {&slow, 10}, faster = {&fast, 10};
     struct plan_range before = {0, 0};
     for (uint64_t slots = 0; slots <= 1000; slots += 100) {
         struct forecast_shape f = {1000, slots, 1000 << 18, 10, 6};
         struct plan_range wait, tok_s, wait_fast, tok_s_fast;
-        forecast_by_share(&f, &d, &wait, &tok_s);
-        forecast_by_share(&f, &faster, &wait_fast, &tok_s_fast);
+        forecast_by_curve(&f, &curve, &d, &wait, &tok_s);
+        forecast_by_curve(&f, &curve, &faster, &wait_fast, &tok_s_fast);
         assert_true(wait.least <= wait.most && tok_s.least <= tok_s.most);
         assert_true(wait_fast.most <= wait.most && tok_s_fast.most >= tok_s.most);
         assert_true(tok_s.least >= before.least && tok_s.most >= before.most);
@@ -44,21 +47,50 @@ static void by_share_the_ends_are_in_order_and_more_is_never_slower(void **state
     struct forecast_shape all = {1000, 0, 1000 << 18, 10, 6};
     struct plan_range wait, tok_s;
     d.compute_ms = 0;
-    forecast_by_share(&all, &d, &wait, &tok_s);
+    forecast_by_curve(&all, &curve, &d, &wait, &tok_s);
     assert_true(wait.most >= 78 && wait.most < 80); /* 60 records of 256 KiB at 200 MB/s: 78.6 ms */
     assert_true(tok_s.most == 0 && tok_s.least == 0); /* not known */
+}
+
+/* Golden figures: a model that nothing is known of, even use, and one expert in ten that does all. */
+static void the_knee_follows_what_is_used(void **state)
+{
+    struct knee_curve c;
+    knee_assume(&c);
+    assert_false(c.is_counted);
+    assert_true(fabs(knee_missed(&c, 0.2) - 0.7317) < 1e-3 && knee_missed(&c, 1) == 0);
+    assert_true(knee_missed(&c, -1) == 1 && knee_missed(&c, 2) == 0);
+    assert_true(knee_share(&c, 1, 10, 0) == 1);      /* the drive counts: everything */
+    assert_true(knee_share(&c, 1, 0.1, 0) == 0);     /* it does not: nothing */
+    assert_true(knee_share(&c, 1, 0.1, 0.3) == 0.3); /* but what has to be */
+    assert_true(fabs(knee_share(&c, 1, 0.5, 0) - 0.7) < 1e-9);
+    static uint32_t counts[1000];
+    for (int i = 0; i < 1000; i++)
+        counts[i] = 7;
+    assert_true(knee_count(&c, counts, 1000) && c.is_counted);
+    for (int i = 0; i <= 20; i++)
+        assert_true(fabs(c.missed[i] - (1 - i / 20.0)) < 1e-9);
+    for (int i = 0; i < 1000; i++)
+        counts[i] = i % 10 ? 1 : 1000;
+    assert_true(knee_count(&c, counts, 1000));
+    assert_true(fabs(knee_missed(&c, 0.1) - 900.0 / 100900) < 1e-9);
+    assert_true(fabs(knee_share(&c, 1, 10, 0) - 0.1) < 1e-9);
+    for (int i = 0; i < 1000; i++)
+        counts[i] = 0; /* nothing was used: as even as can be */
+    assert_true(knee_count(&c, counts, 1000) && fabs(knee_missed(&c, 0.5) - 0.5) < 1e-9);
 }
 
 static struct plan plan_for(const struct trace *t, uint64_t arena)
 {
     uint64_t all = replay_arena_bytes(t, 1, 1), least = replay_arena_bytes(t, 1, 0);
     const struct trace_head *h = trace_head(t);
-    struct plan p = {.arena = arena, .plan_total = arena + 1000, .points = 3};
+    struct plan p = {.arena = arena, .plan_total = arena + 1000, .points = 4};
     for (int l = 0; l < h->layers; l++)
         p.expert_bytes += h->layer[l].record_bytes * (uint64_t)h->experts;
     p.point[0] = (struct plan_point){.name = "floor", .arena = least};
-    p.point[1] = (struct plan_point){.name = "chosen", .arena = arena};
-    p.point[2] = (struct plan_point){.name = "ceiling", .arena = all};
+    p.point[1] = (struct plan_point){.name = "knee", .arena = all};
+    p.point[2] = (struct plan_point){.name = "chosen", .arena = arena};
+    p.point[3] = (struct plan_point){.name = "ceiling", .arena = all};
     return p;
 }
 
@@ -88,7 +120,7 @@ static void a_trace_gives_points_and_a_knee(void **state)
     d.compute_ms = 0;
     p = plan_for(t, replay_arena_bytes(t, 1, 0.3));
     assert_true(forecast_by_trace(&p, t, &own, &d, &e));
-    assert_int_equal(p.points, 3);
+    assert_int_equal(p.point[1].arena, p.point[3].arena); /* as it was */
     assert_true(p.point[0].expected_tok_s == 0 && p.point[0].wait_ms.most > 0);
     trace_free(t);
 }
@@ -96,7 +128,8 @@ static void a_trace_gives_points_and_a_knee(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(by_share_the_ends_are_in_order_and_more_is_never_slower),
+        cmocka_unit_test(by_curve_the_ends_are_in_order_and_more_is_never_slower),
+        cmocka_unit_test(the_knee_follows_what_is_used),
         cmocka_unit_test(a_trace_gives_points_and_a_knee),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -131,15 +131,36 @@ static void points_rise_and_the_ceiling_is_what_memory_gives(void **state)
     struct plan_input in = small_model();
     in.arena.kind = PLAN_ARENA_MIN;
     struct plan p = must_plan(&in);
-    assert_int_equal(p.points, 4);
+    assert_int_equal(p.points, 5);
     assert_string_equal(p.point[0].name, "floor");
     assert_string_equal(p.point[1].name, "cycle");
-    assert_string_equal(p.point[2].name, "chosen");
-    assert_string_equal(p.point[3].name, "ceiling");
-    assert_true(p.point[0].arena <= p.point[1].arena && p.point[1].arena <= p.point[3].arena);
-    assert_int_equal(p.point[2].arena, p.arena);
+    assert_string_equal(p.point[2].name, "knee");
+    assert_string_equal(p.point[3].name, "chosen");
+    assert_string_equal(p.point[4].name, "ceiling");
+    assert_true(p.point[0].arena <= p.point[1].arena && p.point[1].arena <= p.point[4].arena);
+    assert_int_equal(p.point[3].arena, p.arena);
     for (int i = 0; i < p.points; i++)
         assert_int_equal(p.point[i].total - p.point[i].arena, p.plan_total - p.arena);
+}
+
+static void by_default_the_arena_ends_at_the_knee(void **state)
+{
+    struct plan_input in = small_model();
+    struct plan all = must_plan(&in);
+    in.knee = 0.6;
+    struct plan p = must_plan(&in);
+    assert_int_equal(p.arena, (uint64_t)((double)all.arena * 0.6));
+    assert_int_equal(p.point[2].arena, p.arena);
+    assert_int_equal(p.point[4].arena, all.arena);
+    in.memory = p.plan_total - 1000; /* below the knee: all that there is */
+    assert_int_equal(must_plan(&in).plan_total, in.memory);
+    in.memory = all.plan_total - 1000; /* a limit is no wish */
+    assert_int_equal(must_plan(&in).arena, p.arena);
+    in.arena.kind = PLAN_ARENA_MAX;
+    assert_int_equal(must_plan(&in).plan_total, in.memory);
+    in = small_model();
+    in.knee = 1e-9; /* never below what works */
+    assert_int_equal(must_plan(&in).stream_bytes, stream_least_bytes(&config, ALIGN));
 }
 
 static void the_json_has_the_keys_of_the_commands(void **state)
@@ -247,6 +268,7 @@ int main(void)
         cmocka_unit_test(refusals_name_the_least_that_works),
         cmocka_unit_test(a_model_without_experts_has_a_plan),
         cmocka_unit_test(points_rise_and_the_ceiling_is_what_memory_gives),
+        cmocka_unit_test(by_default_the_arena_ends_at_the_knee),
         cmocka_unit_test(the_json_has_the_keys_of_the_commands),
         cmocka_unit_test(arena_arguments_are_read_as_commands_say),
         cmocka_unit_test(container_limits_are_respected),
