@@ -173,6 +173,32 @@ static bool add_row(struct job *j, const char *policy, const struct replay_confi
     return true;
 }
 
+/* `off`, `auto`, K, or one of these words before a colon and K: guesses that need no router. */
+static bool read_ahead(const char *word, struct stream_ahead *out, struct strata_error *e)
+{
+    static const struct {
+        const char *name;
+        enum stream_guess_kind kind;
+        int distance;
+    } kinds[] = {{"previous:", STREAM_GUESS_PREVIOUS, 1},
+                 {"previous2:", STREAM_GUESS_PREVIOUS, 2},
+                 {"table:", STREAM_GUESS_TABLE, 1},
+                 {"table2:", STREAM_GUESS_TABLE, 2}};
+    double ranks = 0;
+    *out = (struct stream_ahead){.is_off = !strcmp(word, "off")};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strncmp(word, kinds[i].name, strlen(kinds[i].name))) {
+            out->kind = kinds[i].kind;
+            out->distance = kinds[i].distance;
+            word += strlen(kinds[i].name);
+        }
+    if (!out->is_off && strcmp(word, "auto") != 0 &&
+        !read_number("--read-ahead", word, 1, STREAM_RANKS_MOST, &ranks, e))
+        return false;
+    out->ranks = (int)ranks;
+    return true;
+}
+
 static bool add_share(struct job *j, double share, struct strata_error *e)
 {
     static const enum policy_kind policies[] = {POLICY_LRU, POLICY_LFU, POLICY_LAYER};
@@ -181,16 +207,13 @@ static bool add_share(struct job *j, double share, struct strata_error *e)
     for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
         for (int a = 0; a < j->aheads.n; a++)
             for (int m = 0; m < j->moces.n; m++) {
-                double strength, ranks = 0;
+                double strength;
                 const char *ahead = j->aheads.word[a];
-                bool is_off = !strcmp(ahead, "off"), is_auto = !strcmp(ahead, "auto");
                 if (!read_number("--moce", j->moces.word[m], 0, 10, &strength, e) ||
-                    (!is_off && !is_auto &&
-                     !read_number("--read-ahead", ahead, 1, STREAM_RANKS_MOST, &ranks, e)))
+                    !read_ahead(ahead, &c.ahead, e))
                     return false;
                 c.policy = policies[p];
-                c.ahead = (struct stream_ahead){.is_off = is_off, .ranks = (int)ranks};
-                c.no_look_ahead = is_off;
+                c.no_look_ahead = c.ahead.is_off;
                 c.moce = (float)strength;
                 if (!add_row(j, policy_name(policies[p]), &c, ahead, j->moces.word[m], e))
                     return false;
@@ -295,13 +318,17 @@ static void put_table(const struct job *j, struct json_out *out)
         json_puts(out, "the trace has no counts of its run: nothing proves this replay\n");
     json_puts(
         out,
-        "policy  slots  share  read-ahead  moce    hits  misses  hit rate  wait ms/token  tok/s\n");
+        "policy  slots  share   read-ahead  moce    hits  misses  hit rate  useful  wasted"
+        "  wait ms/token  tok/s\n");
     for (int i = 0; i < j->rows.n; i++) {
         const struct replay_row *r = &j->rows.row[i];
-        json_putf(out, "%-6s %6llu  %4.0f%%  %10s  %4s %7llu %7llu    %.4f", r->policy,
+        json_putf(out, "%-6s %6llu  %4.0f%%  %11s  %4s %7llu %7llu    %.4f", r->policy,
                   (unsigned long long)r->result.slots, 100 * r->share, r->read_ahead, r->moce,
                   (unsigned long long)r->result.hits, (unsigned long long)r->result.misses,
                   r->hit_rate);
+        if (strcmp(r->policy, "bound") != 0)
+            json_putf(out, " %7llu %7llu", (unsigned long long)r->result.useful,
+                      (unsigned long long)r->result.wasted);
         if (has_time && strcmp(r->policy, "bound"))
             json_putf(out, "  %13.3f", r->result.wait_ms_per_token);
         if (has_time && r->result.tok_s > 0)

@@ -227,11 +227,13 @@ void stream_guess(struct stream *s, int layer, const int32_t *ids, const float *
 
 /* ---- guesses without a router ---- */
 
-static int next_layer(const struct stream *s, int layer)
+/* The layer that is guessed in this one; -1: none. */
+static int guessed_layer(const struct stream *s, int layer)
 {
-    do
-        layer++;
-    while (layer < s->layers && !s->layer[layer].experts);
+    for (int n = s->ahead_options.distance; n > 0 && layer < s->layers; n--)
+        do
+            layer++;
+        while (layer < s->layers && !s->layer[layer].experts);
     return layer < s->layers ? layer : -1;
 }
 
@@ -240,15 +242,17 @@ static int32_t *previous_of(const struct stream *s, int layer)
     return s->previous + (size_t)layer * (size_t)s->experts_used;
 }
 
-/* The counters of what has followed on expert `x` of the layer, in the next one. */
+/* The counters of what has followed on expert `x` of the layer, in the one that is guessed there.
+ */
 static uint16_t *follows(const struct stream *s, int layer, int x)
 {
-    return s->follows + s->follows_at[layer] + (size_t)x * (size_t)s->layer[layer + 1].experts;
+    return s->follows + s->follows_at[layer] +
+           (size_t)x * (size_t)s->layer[layer + s->ahead_options.distance].experts;
 }
 
 static void learn_table(struct stream *s)
 {
-    int layer = s->turn.layer, before = layer - 1;
+    int layer = s->turn.layer, before = layer - s->ahead_options.distance;
     for (int a = 0; before >= 0 && s->layer[before].experts && a < s->experts_used; a++) {
         int x = previous_of(s, before)[a];
         uint16_t *row = x >= 0 ? follows(s, before, x) : NULL;
@@ -259,10 +263,11 @@ static void learn_table(struct stream *s)
     }
 }
 
-/* The experts of the layer after the turn's that have followed most; returns how many. */
+/* The experts that have followed most on those of the turn; returns how many. */
 static int guess_by_table(struct stream *s, int32_t *ids, int most)
 {
-    int layer = s->turn.layer, experts = s->layer[layer + 1].experts, n = 0;
+    int layer = s->turn.layer, n = 0;
+    int experts = s->layer[layer + s->ahead_options.distance].experts;
     for (int y = 0; y < experts; y++) {
         uint32_t sum = 0;
         for (int j = 0; j < s->turn.wanted; j++)
@@ -281,7 +286,7 @@ void ahead_without_router(struct stream *s)
     enum stream_guess_kind kind = s->ahead_options.kind;
     if (t->is_band || kind == STREAM_GUESS_ROUTER || s->ahead_options.is_off)
         return;
-    int next = next_layer(s, t->layer);
+    int next = guessed_layer(s, t->layer);
     int32_t ids[STREAM_RANKS_MOST];
     if (kind == STREAM_GUESS_TABLE)
         learn_table(s);
@@ -292,6 +297,6 @@ void ahead_without_router(struct stream *s)
         return;
     if (kind == STREAM_GUESS_PREVIOUS)
         guess_for_window(s, next, previous_of(s, next), NULL, 1, s->experts_used);
-    else if (next == t->layer + 1)
+    else if (next == t->layer + s->ahead_options.distance)
         guess_for_window(s, next, ids, NULL, 1, guess_by_table(s, ids, 2 * s->experts_used));
 }

@@ -62,12 +62,13 @@ static uint64_t count_records(const struct stream_config *c)
     return records;
 }
 
-/* Counters of the learned table between a layer and the next one. */
+/* Counters of the learned table between a layer and the one that is guessed there. */
 static uint64_t table_entries(const struct stream_config *c, int layer)
 {
-    if (c->ahead.kind != STREAM_GUESS_TABLE || layer + 1 >= c->layers)
+    int guessed = layer + (c->ahead.distance > 1 ? c->ahead.distance : 1);
+    if (c->ahead.kind != STREAM_GUESS_TABLE || guessed >= c->layers)
         return 0;
-    return (uint64_t)c->layer[layer].experts * (uint64_t)c->layer[layer + 1].experts;
+    return (uint64_t)c->layer[layer].experts * (uint64_t)c->layer[guessed].experts;
 }
 
 /* Every slot may have its parts queued at once, the urgent ones of a turn in pieces. */
@@ -196,6 +197,7 @@ struct stream *stream_create(const struct stream_config *c, struct io *io, struc
     s->experts_used = c->experts_used;
     s->split = c->split > 1 ? c->split : 1;
     s->ahead_options = c->ahead;
+    s->ahead_options.distance = c->ahead.distance > 1 ? c->ahead.distance : 1;
     s->has_look_ahead = !c->no_look_ahead;
     s->gives_back = c->gives_back;
     if (c->gives_back)

@@ -190,8 +190,8 @@ struct stream {
     uint64_t guard_busy_us;
     int guard_passes;
     int32_t *previous;  /* GUESS_PREVIOUS: [layers][experts_used] ids, -1: none */
-    uint16_t *follows;  /* GUESS_TABLE: a table for each pair of layers */
-    size_t *follows_at; /* [layers] where the table layer -> layer + 1 starts */
+    uint16_t *follows;  /* GUESS_TABLE: a table for each layer and the one guessed there */
+    size_t *follows_at; /* [layers] where the layer's table starts */
 
     struct stream_moce moce;
     struct layer_routing *routing; /* [layers] */

@@ -275,6 +275,20 @@ class Replay(Case):
         self.assertTrue(svg.startswith("<svg") and svg.rstrip().endswith("</svg>"))
         self.assertEqual(svg.count("<polyline"), 4)
 
+    def test_other_guesses_can_be_compared_and_change_no_hit(self):
+        handed = os.path.join(ROOT, "tests", "data", "traces", "gen-2.trc")
+        words = ("off", "4", "previous:4", "previous2:4", "table:4", "table2:4")
+        text = self.replay(handed, "--shares", "20", "--read-ahead", ",".join(words)).out.decode()
+        rows = [line.split() for line in text.splitlines() if line.startswith("layer")]
+        self.assertEqual([row[3] for row in rows], list(words))
+        self.assertEqual(len({(row[5], row[6]) for row in rows}), 1)
+        useful = {row[3]: int(row[8]) for row in rows}
+        self.assertEqual(useful["off"], 0)
+        self.assertGreater(useful["4"], useful["table:4"])
+        self.assertGreater(useful["table:4"], useful["table2:4"])
+        self.assertGreater(useful["table2:4"], 0)
+        self.fails(1, "replay", handed, "--read-ahead", "table:x", names=["--read-ahead", "x"])
+
     def test_a_plan_forecasts_from_it(self):
         trace, run = self.traced("--arena", "30%")
         points = [{"bytes": 1 << 20, "depth": depth, "parts": 1, "gb_s": 0.2, "p50_us": 5243 * depth, "p99_us": 6000 * depth}

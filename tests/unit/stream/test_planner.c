@@ -169,16 +169,18 @@ static void run(double share, const struct stream_config *options, struct io *io
 
 static void the_logical_state_is_that_of_the_reference_whatever_is_guessed(void **state)
 {
-    static const double shares[] = {0, 0.1, 0.3, 0.6, 1};
+    static const double shares[] = {0, 0.1, 0.3, 0.6, 1, 0.2, 0.2};
     static const struct stream_config options[] = {
         {.split = 1},
         {.split = 3, .ahead = {.ranks = 6, .has_guard = true}},
         {.ahead = {.is_off = true}},
         {.ahead = {.kind = STREAM_GUESS_PREVIOUS}},
         {.ahead = {.kind = STREAM_GUESS_TABLE, .ranks = 8}},
+        {.ahead = {.kind = STREAM_GUESS_TABLE, .distance = 2}},
+        {.ahead = {.kind = STREAM_GUESS_PREVIOUS, .distance = 2}},
     };
     struct memory_drive drive = {0};
-    for (size_t i = 0; i < 5; i++) {
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
         struct io *io = open_memory(&drive, i & 1 ? 2 : 8);
         run(shares[i], &options[i % 2], io, turns_wanted / 10);
         run(shares[i], &options[i], io, turns_wanted / 10);
