@@ -26,12 +26,21 @@ static struct cpu_matmul c_table, table;
 enum fill { FILL_ORDINARY, FILL_MANY_ZEROS, FILL_MANY_ONES, FILL_RAW, FILLS };
 
 /* Random blocks. All but FILL_RAW are drawn until their values are of ordinary size, so that sums
- * are finite and every block counts. */
+ * are finite and every block counts. That takes long, so only so many are drawn and the others of
+ * a row are copies. */
+#define DRAWN_BLOCKS 8
+
 static void fill_blocks(struct check *c, uint32_t type, uint8_t *blocks, int n, enum fill fill)
 {
     const struct tensor_type_info *info = tensor_type_info(type);
     float values[256];
+    const uint8_t *first = blocks;
     for (int i = 0; i < n; i += info->block_values, blocks += info->block_bytes) {
+        if (i >= DRAWN_BLOCKS * info->block_values && fill != FILL_RAW) {
+            memcpy(blocks, first + check_below(c, DRAWN_BLOCKS) * info->block_bytes,
+                   info->block_bytes);
+            continue;
+        }
         for (int tries = 0; tries < 3000; tries++) {
             check_fill_bytes(c, blocks, info->block_bytes);
             for (int k = 0; k < info->block_bytes && fill != FILL_RAW; k++) {
@@ -183,6 +192,30 @@ static void check_round(struct check *c, const char *isa, int block)
 
 /* --- dots --- */
 
+/* MOST_ROWS rows of n rounded values, ordinary ones and those at the edges; the same for all types
+ * that take such blocks, since they are many. */
+static const struct quant_act *rounded_rows(struct check *c, int n, int block)
+{
+    static struct act_memory known[64];
+    static int count;
+    for (int i = 0; i < count; i++) {
+        if (known[i].act.n == n && known[i].act.block == block)
+            return &known[i].act;
+    }
+    if (count == sizeof known / sizeof *known)
+        check_buffer_free(&known[--count].memory);
+    struct act_memory *acts = &known[count++];
+    float *x = malloc((size_t)n * sizeof *x);
+    *acts = act_new(MOST_ROWS, n, block);
+    for (int t = 0; t < MOST_ROWS; t++) {
+        check_fill(c, x, (size_t)n,
+                   t % 4 ? CHECK_ORDINARY : (enum check_values)(t / 4 % CHECK_VALUES));
+        quant_round_row(x, n, &acts->act, t);
+    }
+    free(x);
+    return &acts->act;
+}
+
 /* y has room for `rows` results, y_stride apart; what lies between must stay. */
 static bool same_results(const float *expected, const struct check_buffer *y, int rows,
                          int y_stride)
@@ -233,26 +266,18 @@ static void check_dot_int_rows(struct check *c, uint32_t type, const char *isa,
 static void check_dot_int(struct check *c, uint32_t type, const char *isa)
 {
     const struct tensor_type_info *info = tensor_type_info(type);
-    float *x = malloc(MOST_N * sizeof *x);
     uint8_t *blocks = malloc(tensor_row_bytes(type, MOST_N));
     for (int i = 0; lengths[i] && lengths[i] * info->block_values <= MOST_N; i++) {
         int n = lengths[i] * info->block_values;
-        struct act_memory acts = act_new(MOST_ROWS, n, cpu_act_block(type));
-        for (int t = 0; t < MOST_ROWS; t++) {
-            check_fill(c, x, (size_t)n,
-                       t % 4 ? CHECK_ORDINARY : (enum check_values)(t / 4 % CHECK_VALUES));
-            quant_round_row(x, n, &acts.act, t);
-        }
+        const struct quant_act *acts = rounded_rows(c, n, cpu_act_block(type));
         for (enum fill fill = 0; fill < FILLS; fill++) {
             struct row_memory row = row_new(n);
             fill_blocks(c, type, blocks, n, fill);
             c_table.unpack[type](blocks, n, &row.row);
-            check_dot_int_rows(c, type, isa, &row.row, n, fill, &acts.act);
+            check_dot_int_rows(c, type, isa, &row.row, n, fill, acts);
             row_free(&row);
         }
-        check_buffer_free(&acts.memory);
     }
-    free(x);
     free(blocks);
 }
 
@@ -281,22 +306,14 @@ static void check_direct_rows(struct check *c, uint32_t type, const char *isa, i
 static void check_direct(struct check *c, uint32_t type, const char *isa)
 {
     const struct tensor_type_info *info = tensor_type_info(type);
-    float *x = malloc(MOST_N * sizeof *x);
     for (int i = 0; lengths[i] && lengths[i] * info->block_values <= MOST_N; i++) {
         int n = lengths[i] * info->block_values;
-        struct act_memory acts = act_new(MOST_ROWS, n, cpu_act_block(type));
-        for (int t = 0; t < MOST_ROWS; t++) {
-            check_fill(c, x, (size_t)n,
-                       t % 4 ? CHECK_ORDINARY : (enum check_values)(t / 4 % CHECK_VALUES));
-            quant_round_row(x, n, &acts.act, t);
-        }
+        const struct quant_act *acts = rounded_rows(c, n, cpu_act_block(type));
         for (enum fill fill = 0; fill < FILLS; fill++) {
             for (int w_rows = 1; w_rows <= 8; w_rows++)
-                check_direct_rows(c, type, isa, n, w_rows, fill, &acts.act);
+                check_direct_rows(c, type, isa, n, w_rows, fill, acts);
         }
-        check_buffer_free(&acts.memory);
     }
-    free(x);
 }
 
 /* --- tiles --- */
@@ -367,24 +384,16 @@ static void check_tile_rows(struct check *c, uint32_t type, const char *isa, int
 static void check_tile(struct check *c, uint32_t type, const char *isa)
 {
     const struct tensor_type_info *info = tensor_type_info(type);
-    float *x = malloc(MOST_N * sizeof *x);
     for (int i = 0; lengths[i] && lengths[i] * info->block_values <= MOST_N; i++) {
         int n = lengths[i] * info->block_values;
-        struct act_memory acts = act_new(MOST_ROWS, n, cpu_act_block(type));
-        for (int t = 0; t < MOST_ROWS; t++) {
-            check_fill(c, x, (size_t)n,
-                       t % 4 ? CHECK_ORDINARY : (enum check_values)(t / 4 % CHECK_VALUES));
-            quant_round_row(x, n, &acts.act, t);
-        }
+        const struct quant_act *acts = rounded_rows(c, n, cpu_act_block(type));
         /* Every number of weight rows and of activation rows, and both full. */
         for (enum fill fill = 0; fill < FILLS; fill++) {
             for (int rows = 1; rows <= CPU_TILE_ROWS; rows++)
-                check_tile_rows(c, type, isa, n, 1 + rows % CPU_TILE_W_ROWS, rows, fill, &acts.act);
-            check_tile_rows(c, type, isa, n, CPU_TILE_W_ROWS, CPU_TILE_ROWS, fill, &acts.act);
+                check_tile_rows(c, type, isa, n, 1 + rows % CPU_TILE_W_ROWS, rows, fill, acts);
+            check_tile_rows(c, type, isa, n, CPU_TILE_W_ROWS, CPU_TILE_ROWS, fill, acts);
         }
-        check_buffer_free(&acts.memory);
     }
-    free(x);
 }
 
 static void check_dot_float_rows(struct check *c, uint32_t type, const char *isa, int n,
