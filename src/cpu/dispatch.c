@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fills the tables of kernels: C first, then what each instruction set has. */
+#include "cpu/arm/arm.h"
 #include "cpu/dot.h"
 #include "cpu/matmul.h"
 #include "cpu/x86/x86.h"
@@ -57,10 +58,34 @@ static void set_x86(struct cpu_matmul *m, enum cpu_isa isa)
 }
 #endif
 
+#if defined(__aarch64__)
+static void set_arm(struct cpu_matmul *m, enum cpu_isa isa)
+{
+    if (isa < CPU_ISA_NEON_PLAIN)
+        return;
+    cpu_set_round_neon(m);
+    cpu_set_dot_float_neon(m);
+    cpu_set_dot_int_neon(m);
+    cpu_set_unpack256_neon(m);
+    cpu_set_unpack32_neon(m);
+    if (isa == CPU_ISA_NEON_PLAIN) {
+        cpu_set_direct256_neon(m);
+        cpu_set_direct32_neon(m);
+        cpu_set_tile_neon(m);
+    } else {
+        cpu_set_direct256_neon_dot(m);
+        cpu_set_direct32_neon_dot(m);
+        cpu_set_tile_neon_dot(m);
+    }
+}
+#endif
+
 void cpu_matmul_init(struct cpu_matmul *m, enum cpu_isa isa)
 {
     set_c(m);
 #if defined(__x86_64__)
     set_x86(m, isa);
+#elif defined(__aarch64__)
+    set_arm(m, isa);
 #endif
 }

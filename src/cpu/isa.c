@@ -5,11 +5,17 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 static const char *const names[CPU_ISAS] = {
-    [CPU_ISA_C] = "c",           [CPU_ISA_AVX2] = "avx2", [CPU_ISA_AVX512_PLAIN] = "avx512-plain",
-    [CPU_ISA_AVX512] = "avx512", [CPU_ISA_NEON] = "neon",
+    [CPU_ISA_C] = "c",
+    [CPU_ISA_AVX2] = "avx2",
+    [CPU_ISA_AVX512_PLAIN] = "avx512-plain",
+    [CPU_ISA_AVX512] = "avx512",
+    [CPU_ISA_NEON_PLAIN] = "neon-plain",
+    [CPU_ISA_NEON] = "neon",
 };
 
 const char *cpu_isa_name(enum cpu_isa isa)
@@ -60,7 +66,14 @@ bool cpu_isa_has_vbmi(void)
 #else
 bool cpu_isa_available(enum cpu_isa isa)
 {
-    return isa == CPU_ISA_C; /* NEON kernels are not written yet */
+#if defined(__aarch64__)
+    const unsigned long dot_product = 1ul << 20; /* HWCAP_ASIMDDP */
+    if (isa == CPU_ISA_NEON)
+        return getauxval(AT_HWCAP) & dot_product;
+    if (isa == CPU_ISA_NEON_PLAIN)
+        return true;
+#endif
+    return isa == CPU_ISA_C;
 }
 
 bool cpu_isa_has_vbmi(void)
@@ -103,6 +116,8 @@ bool cpu_isa_parse(const char *name, enum cpu_isa *out, struct err *e)
             continue;
         if (isa == CPU_ISA_AVX512 && !cpu_isa_available(isa))
             isa = CPU_ISA_AVX512_PLAIN; /* "avx512" includes VNNI only where there is VNNI */
+        if (isa == CPU_ISA_NEON && !cpu_isa_available(isa))
+            isa = CPU_ISA_NEON_PLAIN;
         if (!cpu_isa_available(isa))
             return refuse_missing(name, e);
         *out = isa;
@@ -110,6 +125,6 @@ bool cpu_isa_parse(const char *name, enum cpu_isa *out, struct err *e)
     }
     char shown[64];
     return err_set(e, ERR_USAGE,
-                   "isa: \"%s\" is not one of auto, c, avx2, avx512, avx512-plain, neon",
+                   "isa: \"%s\" is not one of auto, c, avx2, avx512, avx512-plain, neon, neon-plain",
                    err_escape(shown, sizeof shown, name, strlen(name)));
 }

@@ -12,16 +12,17 @@ enum cpu_isa {
     CPU_ISA_AVX2,          /* with FMA and F16C */
     CPU_ISA_AVX512_PLAIN,  /* F, BW, VL, DQ */
     CPU_ISA_AVX512,        /* the same with VNNI (and VBMI where a kernel asks cpu_isa_has_vbmi) */
-    CPU_ISA_NEON,
+    CPU_ISA_NEON_PLAIN,    /* what every ARMv8 processor has */
+    CPU_ISA_NEON,          /* with the dot product extension */
     CPU_ISAS,
 };
 
-const char *cpu_isa_name(enum cpu_isa isa); /* "c", "avx2", "avx512-plain", "avx512", "neon" */
+const char *cpu_isa_name(enum cpu_isa isa); /* "c", "avx2", "avx512-plain", "avx512", "neon-plain", "neon" */
 bool cpu_isa_available(enum cpu_isa isa);
 bool cpu_isa_has_vbmi(void);
 enum cpu_isa cpu_isa_best(void);
-/* From "auto" or a name; "avx512" on a machine without VNNI is CPU_ISA_AVX512_PLAIN. An unknown
- * name is ERR_USAGE; one that the machine lacks is ERR_UNSUPPORTED and lists those it has. */
+/* From "auto" or a name; "avx512" on a machine without VNNI is CPU_ISA_AVX512_PLAIN, and
+ * "neon" on one without the dot product CPU_ISA_NEON_PLAIN. An unknown name is ERR_USAGE; one that the machine lacks is ERR_UNSUPPORTED and lists those it has. */
 bool cpu_isa_parse(const char *name, enum cpu_isa *out, struct err *e);
 
 #endif

@@ -25,11 +25,13 @@ static void names_are_what_the_machine_has_or_an_error(void **state)
         enum cpu_isa isa = CPU_ISAS;
         struct err e = {0};
         const char *name = cpu_isa_name(wanted);
-        bool fallback = wanted == CPU_ISA_AVX512 && !cpu_isa_available(wanted) &&
-                        cpu_isa_available(CPU_ISA_AVX512_PLAIN);
+        enum cpu_isa plain = wanted == CPU_ISA_AVX512 ? CPU_ISA_AVX512_PLAIN : CPU_ISA_NEON_PLAIN;
+        bool has_plain = wanted == CPU_ISA_AVX512 || wanted == CPU_ISA_NEON;
+        bool fallback =
+            has_plain && !cpu_isa_available(wanted) && cpu_isa_available(plain);
         if (cpu_isa_available(wanted) || fallback) {
             assert_true(cpu_isa_parse(name, &isa, &e));
-            assert_int_equal(isa, fallback ? CPU_ISA_AVX512_PLAIN : wanted);
+            assert_int_equal(isa, fallback ? plain : wanted);
         } else {
             assert_false(cpu_isa_parse(name, &isa, &e));
             assert_int_equal(e.code, ERR_UNSUPPORTED);

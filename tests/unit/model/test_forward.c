@@ -170,6 +170,8 @@ static const struct way {
     {{3, 3, 1, false, 2, CPU_ISA_AVX512}, 3, true},
     {{2, 8, 8, false, 1, CPU_ISA_AVX512}, 8, false},
     {{1, 1, 1, false, 64, CPU_ISA_AVX512}, 1, false},
+    {{2, 256, 64, false, 1, CPU_ISA_NEON_PLAIN}, 160, true},
+    {{1, 1, 1, false, 64, CPU_ISA_NEON_PLAIN}, 1, false},
     {{2, 256, 64, false, 1, CPU_ISA_NEON}, 160, true},
     {{2, 8, 3, false, 1, CPU_ISA_NEON}, 8, false},
     {{1, 1, 1, false, 64, CPU_ISA_NEON}, 1, false},
