@@ -8,11 +8,13 @@ FLAGS =
 # Debian packages: what building needs, and what the tests need on top.
 BUILD_PACKAGES = gcc libc6-dev meson ninja-build pkg-config libedit-dev libhwloc-dev libxxhash-dev liburing-dev
 TEST_PACKAGES = $(BUILD_PACKAGES) libcmocka-dev python3 python3-numpy tar xz-utils valgrind
+# A build for aarch64, and what runs it on another machine.
+AARCH64_PACKAGES = gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 
 DEMO_MODEL = models/strata-demo.gguf
 DEMO_PROMPT = Once upon a time there was a king who had three daughters, and
 
-.PHONY: all programs test-programs run test record-instructions clean
+.PHONY: all programs test-programs run test test-aarch64 record-instructions clean
 
 all: programs
 	@echo
@@ -42,9 +44,15 @@ run:
 test: test-programs
 	@tests/run-all $(BUILD)
 
+# The kernels for ARM under user emulation, compared with the C kernels and with this machine.
+test-aarch64: test-programs
+	@.ci/packages install $(AARCH64_PACKAGES)
+	@cross/build $(BUILD)-aarch64 $(FLAGS)
+	@tests/emulated $(BUILD) $(BUILD)-aarch64
+
 # After a change that costs or saves instructions on purpose: make record-instructions REASON='why'
 record-instructions: test-programs
 	@tests/instructions --record '$(REASON)' $(BUILD)
 
 clean:
-	rm -rf $(BUILD)
+	rm -rf $(BUILD) $(BUILD)-aarch64 cross/aarch64-linux-gnu
