@@ -1,0 +1,150 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of docs/benchmarks.md about streaming.    tests/bench/streaming.py BUILD [--big MODEL] [--rounds N] [--quick]
+
+Runs arms of `strata bench` in turn, on the demo model and on a model of real shapes (strata synth MODEL --layers 8, with its
+MODEL.ids), and prints tables in Markdown, each with the arms' options. On a quiet machine; --quick only shows that it works.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+DEMO = os.path.join(ROOT, "models", "strata-demo.gguf")
+VALID = os.path.join(ROOT, "tests", "data", "fixtures", "valid.txt")
+
+# What every arm has: an arena that is too small and cold, and one token at a time.
+COMMON = ["--popularity", "off", "--draft", "off", "--sidecar", "off"]
+EXACT = ["--policy", "lru", "--moce", "0"]
+DECODE = [
+    ("resident first", EXACT + ["--read-ahead", "off"]),
+    ("+ read-ahead", EXACT + ["--read-ahead", "auto"]),
+    ("+ MoCE 0.85", ["--policy", "lru", "--read-ahead", "auto", "--moce", "0.85"]),
+    ("+ MoCE auto:0.02", ["--policy", "lru", "--read-ahead", "auto", "--moce", "auto:0.02"]),
+]
+
+
+class Bench:
+    """Calls of the program of a build."""
+
+    def __init__(self, build, rounds):
+        self.program, self.rounds = os.path.join(build, "strata"), rounds
+
+    def json(self, *arguments):
+        done = subprocess.run([self.program] + [str(word) for word in arguments], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, check=True)
+        return json.loads(done.stdout)
+
+    def arms(self, model, ids, prompt, gen, arms):
+        """Runs them in turn; a list of (name, {key: median}) in their order."""
+        file = {"model": model, "prompt": prompt, "gen": gen, "rounds": self.rounds,
+                "arms": [{"name": name, "flags": COMMON + flags} for name, flags in arms]}
+        if ids:
+            file["ids"] = ids
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as out:
+            json.dump(file, out)
+            out.flush()
+            runs = self.json("bench", "--arms", out.name, "--json", "--quiet")["runs"]
+        of_arm = {name: [run for run in runs if run["arm"] == name] for name, _ in arms}
+        return [(name, {key: statistics.median(run[key] for run in of_arm[name]) for key in of_arm[name][0] if key != "arm"})
+                for name, _ in arms]
+
+
+def table(head, rows):
+    print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
+    for row in rows:
+        print("| " + " | ".join(row) + " |")
+    print(flush=True)
+
+
+def decode_row(name, run, tokens):
+    return [name, "%.2f" % run["decode_tok_s"], "%.1f" % (run["decode_hits"] / tokens), "%.1f" % (run["decode_misses"] / tokens)] + [
+        "%.1f" % (run["decode_ahead_" + key] / tokens) for key in ("useful", "late", "wasted")] + [
+        "%.2f" % (1000 * run["decode_wait_s"] / tokens), "%.4f" % run["moce_displaced"]]
+
+
+def without_split(run, tokens):
+    """The first arm if nothing were computed while a read is in flight: it would wait for as long as the drive was busy."""
+    seconds = tokens / run["decode_tok_s"] - run["decode_wait_s"] + run["decode_drive_busy_s"]
+    return dict(run, decode_tok_s=tokens / seconds, decode_wait_s=run["decode_drive_busy_s"])
+
+
+def decode(bench, title, model, ids, prompt, tokens, drives):
+    for drive in drives:
+        extra = ["--arena", "20%"] + (["--io", drive] if drive else [])
+        print("%s, %d tokens after %d, `%s`; of a token:\n" % (title, tokens, prompt, " ".join(extra + COMMON)))
+        runs = bench.arms(model, ids, prompt, tokens, [(name, flags + extra) for name, flags in DECODE])
+        rows = [decode_row("LRU, nothing computed during reads (calculated)", without_split(runs[0][1], tokens), tokens)]
+        rows += [decode_row("%s: `%s`" % (name, " ".join(dict(DECODE)[name])), run, tokens) for name, run in runs]
+        table(["arm", "tok/s", "hits", "misses", "useful", "late", "wasted", "wait, ms", "displaced"], rows)
+
+
+def quality(bench, tokens):
+    print("`strata kld -m strata-demo.gguf -f valid.txt -n %d --arena 20%% --popularity off --against 'FLAGS'`\n" % tokens)
+    rows = []
+    for name, flags in DECODE[2:]:
+        done = bench.json("kld", "-m", DEMO, "-f", VALID, "-n", tokens, "--arena", "20%", "--popularity", "off", "--against",
+                          " ".join(flags[2:]), "--json", "--quiet")
+        rows.append([name, "%.4f" % done["kl_mean"], "%.3f" % done["top1"], "%.2f" % done["ppl"], "%.2f" % done["ppl_ref"]])
+    table(["arm", "KL divergence, mean", "same best token", "perplexity", "of the arm"], rows)
+
+
+def prefill_row(name, run, tokens):
+    seconds = tokens / run["prefill_tok_s"]
+    ahead = run["prefill_ahead_useful"] + run["prefill_ahead_late"]
+    return [name, "%.1f" % run["prefill_tok_s"], "%.2f" % seconds, "%d" % run["prefill_misses"],
+            "%.0f %%" % (100 * ahead / max(1, run["prefill_misses"])), "%d" % (run["prefill_misses"] - ahead),
+            "%.2f" % run["prefill_wait_s"], "%.0f %%" % (100 * run["prefill_drive_busy_s"] / seconds),
+            "%.2f" % (run["prefill_read_bytes"] * 1e-9)]
+
+
+PREFILL_HEAD = ["arm", "tok/s", "s", "records read", "ahead", "not ahead", "wait, s", "drive busy", "GB read"]
+
+
+def prefill(bench, title, model, ids, tokens, drives):
+    for drive in drives:
+        extra = ["--arena", "20%", "--band", "1024"] + (["--io", drive] if drive else [])
+        print("%s, prompt of %d tokens, `%s`\n" % (title, tokens, " ".join(extra + COMMON)))
+        runs = bench.arms(model, ids, tokens, 1, [("with look-ahead", extra), ("`--read-ahead off`", extra + ["--read-ahead", "off"])])
+        table(PREFILL_HEAD, [prefill_row(name, run, tokens) for name, run in runs])
+
+
+def bands(bench, title, model, ids, tokens, sizes):
+    extra = ["--arena", "20%", "--ctx", str(tokens + 16)]
+    print("%s, prompt of %d tokens, `%s`\n" % (title, tokens, " ".join(extra + COMMON)))
+    runs = bench.arms(model, ids, tokens, 1, [("--band %d" % size, extra + ["--band", str(size)]) for size in sizes])
+    rows = []
+    for size, (name, run) in zip(sizes, runs):
+        plan = bench.json("plan", model, "--json", "--band", size, *extra)
+        rows.append(prefill_row(name, run, tokens) + ["%.0f" % (plan["scratch"] / (1 << 20)), "%.0f" % (plan["plan_total"] / (1 << 20))])
+    table(PREFILL_HEAD + ["scratch, MiB", "plan, MiB"], rows)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("build")
+    parser.add_argument("--big", metavar="MODEL", help="a model of real shapes, its ids in MODEL.ids")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    bench = Bench(options.build, 1 if options.quick else options.rounds)
+    few = 8 if options.quick else 1
+    models = [("demo model", DEMO, None, 256 // few)]
+    if options.big:
+        models.append((os.path.basename(options.big), options.big, options.big + ".ids", 64 // few))
+    drives = ["", "sim:rate=200M", "sim:rate=1500M"][:1 if options.quick else 3]
+    for title, model, ids, tokens in models:
+        decode(bench, title, model, ids, 64 // few, tokens, drives)
+    quality(bench, 2000 // (few * few))
+    for title, model, ids, _ in models:
+        prefill(bench, title, model, ids, 1024 // (few * few), drives)
+        bands(bench, title, model, ids, 8192 // (few * few), [size // (few * few) for size in (1024, 2048, 8192)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
