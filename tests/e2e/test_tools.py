@@ -275,6 +275,17 @@ class Replay(Case):
         self.assertTrue(svg.startswith("<svg") and svg.rstrip().endswith("</svg>"))
         self.assertEqual(svg.count("<polyline"), 4)
 
+    def test_what_is_read_ahead_is_worth_what_the_replay_says(self):
+        for ranks in ("3", "6"):
+            trace, run = self.traced("--arena", "30%", "--read-ahead", ranks, "--policy", "layer")
+            text = self.replay(trace, "--shares", "30", "--read-ahead", ranks).out.decode()
+            row = next(line.split() for line in text.splitlines() if line.startswith("layer "))
+            self.assertEqual((int(row[5]), int(row[6])), (run["hits"], run["misses"]))
+            useful, wasted = run["ahead_useful"] + run["ahead_late"], run["ahead_wasted"] + run["ahead_cancelled"]
+            self.assertGreater(useful, 100)
+            self.assertAlmostEqual(useful, int(row[8]), delta=0.1 * useful)
+            self.assertAlmostEqual(useful / (useful + wasted), int(row[8]) / (int(row[8]) + int(row[9])), delta=0.1)
+
     def test_other_guesses_can_be_compared_and_change_no_hit(self):
         handed = os.path.join(ROOT, "tests", "data", "traces", "gen-2.trc")
         words = ("off", "4", "previous:4", "previous2:4", "table:4", "table2:4")
