@@ -204,8 +204,9 @@ static bool plan_band(struct strata_model *m, const struct stream_config *c, int
     return plan_compute(&in, out, e);
 }
 
-/* Chooses the band: as asked; else the largest of 2048, 1024, .. one tile that leaves the arena at
- * least half of what it would be with the smallest. */
+/* Chooses the band: as asked; else the largest of 2048, 1024, .. one tile that does not bring the
+ * arena below its knee; where it cannot reach that, leaves it at least half of what it would be with
+ * the smallest. */
 static bool plan_rows(struct strata_model *m, const struct stream_config *c, struct err *e)
 {
     if (m->options.band) {
@@ -216,11 +217,12 @@ static bool plan_rows(struct strata_model *m, const struct stream_config *c, str
     struct plan smallest;
     if (!plan_band(m, c, least, &smallest, e))
         return false;
+    uint64_t arena = smallest.arena < smallest.knee ? smallest.arena / 2 : smallest.knee;
     for (int band = larger(smaller(ENGINE_BAND_DEFAULT, m->ctx), least); band > least; band /= 2) {
         struct err ignored;
         err_clear(&ignored);
         m->band = band;
-        if (plan_band(m, c, band, &m->plan, &ignored) && m->plan.arena >= smallest.arena / 2)
+        if (plan_band(m, c, band, &m->plan, &ignored) && m->plan.arena >= arena)
             return true;
     }
     m->band = least;

@@ -197,6 +197,7 @@ bool plan_compute(const struct plan_input *in, struct plan *out, struct err *e)
         .arena = arena,
         .plan_total = fixed + arena,
         .ctx = in->ctx,
+        .knee = b.knee,
         .stream_bytes = arena + b.staging,
     };
     if (in->stream) {

@@ -71,6 +71,7 @@ struct plan {
     uint64_t slots, experts; /* slots of the arena; routed experts of the model, all layers */
     uint64_t ctx;
     uint64_t expert_bytes;
+    uint64_t knee;         /* arena from which on more buys almost nothing */
     uint64_t stream_bytes; /* arena and staging: what stream_config.arena_bytes is to be */
     /* Floor: the least arena that works. Cycle: one token's experts of all layers fit. Knee: more
      * buys almost nothing; a forecast from a trace (forecast.h) may move it. Chosen: this plan.

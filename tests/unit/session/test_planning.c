@@ -189,9 +189,18 @@ static void by_default_the_arena_ends_where_more_experts_buy_nothing(void **unus
     fixture_ok(plan(DEMO, &o, &p, &e), &e);
     assert_int_equal(p.arena, all.arena / 4);
     assert_int_equal(p.point[2].arena, p.arena);
+    uint64_t knee = p.arena;
+    int band = p.band;
+    o.memory_bytes = p.plan_total - 1000; /* bands get less before the arena does */
+    fixture_ok(plan(DEMO, &o, &p, &e), &e);
+    assert_true(p.arena == knee && p.band < band);
+    o.band = 64;
+    fixture_ok(plan(DEMO, &o, &p, &e), &e);
+    o.band = 0;
     o.memory_bytes = p.plan_total - 1000; /* below the knee: all that there is */
     fixture_ok(plan(DEMO, &o, &p, &e), &e);
     assert_int_equal(p.plan_total, o.memory_bytes);
+    assert_true(p.arena < knee);
     o.memory_bytes = 0;
     o.arena = "max";
     fixture_ok(plan(DEMO, &o, &p, &e), &e);
