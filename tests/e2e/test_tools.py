@@ -298,7 +298,9 @@ class Replay(Case):
         self.assertGreater(useful["4"], useful["table:4"])
         self.assertGreater(useful["table:4"], useful["table2:4"])
         self.assertGreater(useful["table2:4"], 0)
-        self.fails(1, "replay", handed, "--read-ahead", "table:x", names=["--read-ahead", "x"])
+        done = call("replay", handed, "--read-ahead", "table:x", env=environment(XDG_CACHE_HOME=self.folder))
+        self.assertEqual((done.status, done.out), (1, b""))
+        self.assertIn(b'--read-ahead: "x" is not a number', done.err)
 
     def test_a_plan_forecasts_from_it(self):
         trace, run = self.traced("--arena", "30%")
