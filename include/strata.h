@@ -63,7 +63,7 @@ void strata_version_get(struct strata_version *out);
 
 /* ---- Opening -------------------------------------------------------------------------------- */
 
-enum strata_kv { STRATA_KV_F16 = 0, STRATA_KV_F32 };
+enum strata_kv { STRATA_KV_F16 = 0, STRATA_KV_F32, STRATA_KV_Q8_0 };
 
 /* Guesses of what comes next, which are computed together with what surely does (strata_answer).
  * No result depends on them; with cache-aware routing (moce), where it would, there are none. */
@@ -82,7 +82,7 @@ struct strata_options {
     const char *arena;       /* memory for experts: "SIZE", "N%", "min", "max"; NULL: by the plan */
     int threads;             /* 0: one a performance core */
     int ctx;                 /* tokens a session has room for; 0: the model's, at most 32768 */
-    enum strata_kv kv;       /* type of keys and values */
+    enum strata_kv kv;       /* type of keys and values; Q8_0: a byte a value and a half float for 32 */
     bool exact_activations;  /* float32 activations for every weight type (slow) */
     const char *isa;         /* "auto", "c", "avx2", "avx512", ..; NULL: auto */
     int band, tile, window;  /* rows of a prompt together, of one product, of a decode step (1 to 8);

@@ -46,17 +46,35 @@ struct rope {
     const float *inv_freq; /* [n_rot / 2] */
 };
 
-enum kv_type { KV_F16, KV_F32 };
+enum kv_type { KV_F16, KV_F32, KV_Q8_0, KV_TYPES };
 
-static inline size_t kv_type_bytes(enum kv_type t)
+/* KV_Q8_0 keeps 32 values of a head in a block, value i as q[i] * scale, which is exact in f32. The
+ * last block of a head is full, with zeros. scale = max|x| / 127 rounded to a half float, q = x / scale
+ * rounded half to even and limited to -127 .. 127 (scale 0: 0), so that a value is off by half a
+ * scale at most (where the scale is a denormal: by 127 * 2^-25). */
+#define KV_BLOCK 32
+
+struct kv_block {
+    uint16_t scale; /* half float, not negative */
+    int8_t q[KV_BLOCK];
+};
+
+/* A cache is counted in units: a value, or a block. */
+static inline size_t kv_unit_bytes(enum kv_type t)
 {
-    return t == KV_F16 ? 2 : 4;
+    return t == KV_Q8_0 ? sizeof(struct kv_block) : t == KV_F16 ? 2 : 4;
+}
+
+/* Units of a head of d values, or where its value d is, which for blocks must be a multiple of 32. */
+static inline size_t kv_units(enum kv_type t, size_t d)
+{
+    return t == KV_Q8_0 ? (d + KV_BLOCK - 1) / KV_BLOCK : d;
 }
 
 /* Keys and values of one attention layer, by position. */
 struct kv_cache {
     enum kv_type type;
-    void *k, *v;      /* [ctx][n_kv * d_head] */
+    void *k, *v;      /* [ctx][n_kv][d_head], kv_units(type, d_head) a head */
     int n_kv, d_head;
 };
 
@@ -205,11 +223,12 @@ struct backend {
     void (*norm_rope)(struct backend *b, const float *x, size_t row_stride, size_t head_stride,
                       const float *w, const struct rope *rope, int rows, int heads, int d, float eps,
                       int pos, float *out);
-    /* cache[pos + t] = x[t], converted (half to even). x [rows][n], cache [ctx][n] of type. */
-    void (*store)(struct backend *b, const float *x, int rows, int n, void *cache, enum kv_type type,
-                  int pos);
+    /* cache[pos + t] = x[t], converted (half to even). x [rows][heads][d], cache [ctx][heads][d] of
+     * type. */
+    void (*store)(struct backend *b, const float *x, int rows, int heads, int d, void *cache,
+                  enum kv_type type, int pos);
     /* Index keys of complete blocks first..first+count-1: pooled[j] = rope(norm(mean of the block's
-     * raw keys, w), j * ratio). raw [ctx][d] of type, pooled [ctx / ratio][d]. The mean is the sum in
+     * raw keys, w), j * ratio). raw [ctx][d] of type (not KV_Q8_0), pooled [ctx / ratio][d]. The mean is the sum in
      * order of position, then / ratio. */
     void (*index_pool)(struct backend *b, const void *raw, enum kv_type type, const float *w,
                        const struct rope *rope, int first, int count, int ratio, int d, float eps,

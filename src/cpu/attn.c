@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/fmath.h"
+#include "base/half.h"
 #include "base/mem.h"
 #include "cpu/rotary.h"
 #include "cpu/state.h"
@@ -58,32 +59,74 @@ void cpu_norm_rope(struct backend *b, const float *x, size_t row_stride, size_t 
 struct store_job {
     const struct cpu_ops *ops;
     const float *x;
-    int n;
+    int heads, d;
     char *to;
     enum kv_type type;
     _Atomic int bad;
 };
 
+/* n values, at most KV_BLOCK. False when one is NaN or the scale does not fit a half float. */
+static bool store_block(const float *x, int n, struct kv_block *to)
+{
+    float top = 0;
+    bool is_number = true;
+    for (int i = 0; i < n; i++) {
+        float size = fabsf(x[i]);
+        is_number &= size >= 0;
+        top = size > top ? size : top;
+    }
+    to->scale = half_from_f32(top / 127);
+    float scale = half_to_f32(to->scale);
+    if (!is_number || !isfinite(scale))
+        return false;
+    for (int i = 0; i < KV_BLOCK; i++) {
+        float q = i < n && scale > 0 ? rintf(x[i] / scale) : 0;
+        to->q[i] = (int8_t)(q > 127 ? 127 : q < -127 ? -127 : q);
+    }
+    return true;
+}
+
+static bool store_row(const struct store_job *j, const float *x, void *to)
+{
+    size_t heads = (size_t)j->heads, d = (size_t)j->d, blocks = kv_units(KV_Q8_0, d);
+    if (j->type == KV_F16)
+        return j->ops->to_f16(x, j->heads * j->d, to);
+    if (j->type == KV_F32) {
+        memcpy(to, x, heads * d * sizeof *x);
+        return true;
+    }
+    bool fits = true;
+    struct kv_block *block = to;
+    for (size_t h = 0; h < heads; h++)
+        for (size_t i = 0; i < blocks; i++) {
+            int left = j->d - (int)i * KV_BLOCK;
+            fits &=
+                store_block(x + h * d + i * KV_BLOCK, left < KV_BLOCK ? left : KV_BLOCK, block++);
+        }
+    return fits;
+}
+
 static void store_part(void *ctx, size_t first, size_t end, int worker)
 {
     struct store_job *j = ctx;
-    size_t n = (size_t)j->n, row_bytes = n * kv_type_bytes(j->type);
-    for (size_t t = first; t < end; t++) {
-        if (j->type == KV_F32)
-            memcpy(j->to + t * row_bytes, j->x + t * n, row_bytes);
-        else if (!j->ops->to_f16(j->x + t * n, j->n, (uint16_t *)(j->to + t * row_bytes)))
+    size_t heads = (size_t)j->heads, d = (size_t)j->d;
+    size_t row_bytes = heads * kv_units(j->type, d) * kv_unit_bytes(j->type);
+    for (size_t t = first; t < end; t++)
+        if (!store_row(j, j->x + t * heads * d, j->to + t * row_bytes))
             cpu_first_bad(&j->bad, (int)t);
-    }
 }
 
-void cpu_store(struct backend *b, const float *x, int rows, int n, void *cache, enum kv_type type,
-               int pos)
+void cpu_store(struct backend *b, const float *x, int rows, int heads, int d, void *cache,
+               enum kv_type type, int pos)
 {
     struct cpu_backend *c = cpu_of(b);
     backend_lap(b, LAP_ROPE);
-    char *to = (char *)cache + (size_t)pos * (size_t)n * kv_type_bytes(type);
-    struct store_job j = {&c->ops, x, n, to, type, INT_MAX};
-    cpu_split(c, (size_t)rows, (double)rows * n, store_part, &j);
+    size_t row = (size_t)heads * kv_units(type, (size_t)d);
+    struct store_job j = {
+        &c->ops, x,      heads, d, (char *)cache + (size_t)pos * row * kv_unit_bytes(type),
+        type,    INT_MAX};
+    double work = type == KV_Q8_0 ? 8 : 1;
+    cpu_split(c, (size_t)rows, work * rows * heads * d, store_part, &j);
     if (j.bad != INT_MAX)
         cpu_problem(c, "a value at position %d does not fit a half float of the cache",
                     pos + j.bad);
@@ -140,6 +183,12 @@ struct reading {
  * Which tile an element is in changes nothing in its sum. */
 #define KEY_TILE 32
 
+/* Units of a cache's row, which is one token. */
+static size_t row_units(const struct kv_cache *cache)
+{
+    return (size_t)cache->n_kv * kv_units(cache->type, (size_t)cache->d_head);
+}
+
 /* Heads of n that one kernel call takes from h on. */
 static int heads_at(int h, int n)
 {
@@ -150,10 +199,10 @@ static void score_keys(const struct attention_job *j, const struct reading *r, c
                        int n)
 {
     const struct kv_cache *cache = j->cache;
-    size_t d = (size_t)cache->d_head, row = (size_t)cache->n_kv * d;
+    size_t d = (size_t)cache->d_head, row = row_units(cache);
     for (int i = 0; i < r->count; i += KEY_TILE) {
         int tile = r->count - i < KEY_TILE ? r->count - i : KEY_TILE;
-        const char *k = r->index ? r->k : r->k + (size_t)i * row * kv_type_bytes(cache->type);
+        const char *k = r->index ? r->k : r->k + (size_t)i * row * kv_unit_bytes(cache->type);
         const int32_t *index = r->index ? r->index + i : NULL;
         for (int h = 0; h < n; h += CPU_OPS_HEADS) {
             j->c->ops.dot_rows[cache->type](q + (size_t)h * d, d, heads_at(h, n), k, row, index,
@@ -167,15 +216,15 @@ static void weigh_values(const struct attention_job *j, const struct reading *r,
 {
     const struct kv_cache *cache = j->cache;
     const struct cpu_ops *ops = &j->c->ops;
-    size_t d = (size_t)cache->d_head, row = (size_t)cache->n_kv * d;
+    size_t d = (size_t)cache->d_head, row = row_units(cache);
     float *tile = r->values, *part = tile + CPU_VALUE_TILE * CPU_VALUE_COLUMNS;
     for (int c = 0; c < cache->d_head; c += CPU_VALUE_COLUMNS) {
         int left = cache->d_head - c;
         int columns = left < CPU_VALUE_COLUMNS ? left : CPU_VALUE_COLUMNS;
         for (int i = 0; i < r->count; i += CPU_VALUE_TILE) {
             int rows = r->count - i < CPU_VALUE_TILE ? r->count - i : CPU_VALUE_TILE;
-            const char *v =
-                r->v + ((r->index ? 0 : (size_t)i * row) + (size_t)c) * kv_type_bytes(cache->type);
+            size_t at = (r->index ? 0 : (size_t)i * row) + kv_units(cache->type, (size_t)c);
+            const char *v = r->v + at * kv_unit_bytes(cache->type);
             ops->gather_rows[cache->type](v, row, r->index ? r->index + i : NULL, rows, columns,
                                           tile);
             for (int h = 0; h < n; h += CPU_OPS_HEADS)
@@ -193,7 +242,7 @@ static void attend(struct attention_job *j, int t, int kv, int h0, int n, int wo
     const struct cpu_ops *ops = &j->c->ops;
     const struct kv_cache *cache = j->cache;
     size_t d = (size_t)cache->d_head, ctx = (size_t)j->c->limits.ctx;
-    size_t skip = (size_t)kv * d * kv_type_bytes(cache->type);
+    size_t skip = (size_t)kv * kv_units(cache->type, d) * kv_unit_bytes(cache->type);
     float *scores = cpu_worker_area(j->c, worker);
     int32_t *list = (int32_t *)(scores + (size_t)j->c->scratch.attention_heads * ctx);
     struct reading r = {.k = (const char *)cache->k + skip,
@@ -259,8 +308,7 @@ void cpu_attention(struct backend *b, const float *q, const struct kv_cache *cac
     j.pieces = pieces_of(group, j.together);
     size_t items = (size_t)rows * (size_t)cache->n_kv * (size_t)j.pieces;
     backend_lap_bytes(b, LAP_ATTENTION,
-                      (uint64_t)tokens * 2 * (uint64_t)cache->n_kv * (uint64_t)cache->d_head *
-                          kv_type_bytes(cache->type));
+                      (uint64_t)tokens * 2 * row_units(cache) * kv_unit_bytes(cache->type));
     cpu_split(c, items, tokens * n_head * (2 * cache->d_head + 16), attention_part, &j);
     if (j.bad != INT_MAX)
         cpu_problem(c, "attention scores at position %d are not finite", pos + j.bad);

@@ -21,7 +21,8 @@
 #define CPU_OPS_HEADS 4
 
 /* out[h * out_stride + i] = chains over d of q[h * q_stride ..] . row i of k, for h < n_q and
- * i < count. Row i starts at element index[i] * k_stride (index NULL: i * k_stride). */
+ * i < count. Row i starts at unit index[i] * k_stride (index NULL: i * k_stride), a unit being a
+ * value or, of KV_Q8_0, a block. */
 typedef void cpu_dot_rows_fn(const float *q, size_t q_stride, int n_q, const void *k,
                              size_t k_stride, const int32_t *index, int count, int d, float *out,
                              size_t out_stride);
@@ -56,8 +57,8 @@ struct cpu_ops {
     /* x = x / divisor, then x = exp(x - max x); returns the chains' sum of the new x, which is not
      * finite exactly when an x was NaN or +inf or all were -inf. n >= 1. */
     float (*softmax)(float *x, int n, float divisor);
-    cpu_dot_rows_fn *dot_rows[2]; /* by enum kv_type */
-    cpu_gather_rows_fn *gather_rows[2];
+    cpu_dot_rows_fn *dot_rows[3]; /* by enum kv_type */
+    cpu_gather_rows_fn *gather_rows[3];
     /* The weighted sum of values, a tile of rows after the other; all tiles but the last have a
      * multiple of 32 rows. part [CPU_CHAINS][CPU_OPS_HEADS][CPU_VALUE_COLUMNS] are the chains of
      * n_q heads, starting at 0 for the first tile: chain i mod 32 of head h takes

@@ -68,6 +68,28 @@ static void dot_rows_f16(const float *q, size_t q_stride, int n_q, const void *k
     }
 }
 
+/* Value c of a row of blocks: 7 bits times 11, no rounding. */
+static float block_value(const struct kv_block *row, int c)
+{
+    const struct kv_block *b = row + c / KV_BLOCK;
+    return (float)b->q[c % KV_BLOCK] * half_to_f32(b->scale);
+}
+
+static void dot_rows_q8_0(const float *q, size_t q_stride, int n_q, const void *k, size_t k_stride,
+                          const int32_t *index, int count, int d, float *out, size_t out_stride)
+{
+    for (int i = 0; i < count; i++) {
+        const struct kv_block *row = (const struct kv_block *)k + row_start(index, i, k_stride);
+        for (int h = 0; h < n_q; h++) {
+            const float *qh = q + (size_t)h * q_stride;
+            float chain[CPU_CHAINS] = {0};
+            for (int c = 0; c < d; c++)
+                chain[c % CPU_CHAINS] = fmaf(qh[c], block_value(row, c), chain[c % CPU_CHAINS]);
+            out[(size_t)h * out_stride + (size_t)i] = cpu_chain_tree(chain);
+        }
+    }
+}
+
 static int round_up_16(int n)
 {
     return (n + 15) / 16 * 16;
@@ -90,6 +112,16 @@ static void gather_rows_f16(const void *v, size_t v_stride, const int32_t *index
         const uint16_t *row = (const uint16_t *)v + row_start(index, i, v_stride);
         for (int c = 0; c < round_up_16(columns); c++)
             out[c] = c < columns ? half_to_f32(row[c]) : 0;
+    }
+}
+
+static void gather_rows_q8_0(const void *v, size_t v_stride, const int32_t *index, int count,
+                             int columns, float *out)
+{
+    for (int i = 0; i < count; i++, out += CPU_VALUE_COLUMNS) {
+        const struct kv_block *row = (const struct kv_block *)v + row_start(index, i, v_stride);
+        for (int c = 0; c < round_up_16(columns); c++)
+            out[c] = c < columns ? block_value(row, c) : 0;
     }
 }
 
@@ -129,8 +161,10 @@ void cpu_ops_set_reduce_c(struct cpu_ops *ops)
     ops->softmax = softmax;
     ops->dot_rows[KV_F32] = dot_rows_f32;
     ops->dot_rows[KV_F16] = dot_rows_f16;
+    ops->dot_rows[KV_Q8_0] = dot_rows_q8_0;
     ops->gather_rows[KV_F32] = gather_rows_f32;
     ops->gather_rows[KV_F16] = gather_rows_f16;
+    ops->gather_rows[KV_Q8_0] = gather_rows_q8_0;
     ops->weigh_tile = weigh_tile;
     ops->sum_chains = sum_chains;
 }

@@ -137,8 +137,8 @@ void cpu_delta_scan(struct backend *b, const struct delta_rows *r);
 void cpu_norm_rope(struct backend *b, const float *x, size_t row_stride, size_t head_stride,
                    const float *w, const struct rope *rope, int rows, int heads, int d, float eps,
                    int pos, float *out);
-void cpu_store(struct backend *b, const float *x, int rows, int n, void *cache, enum kv_type type,
-               int pos);
+void cpu_store(struct backend *b, const float *x, int rows, int heads, int d, void *cache,
+               enum kv_type type, int pos);
 void cpu_attention(struct backend *b, const float *q, const struct kv_cache *cache,
                    const struct block_choice *choice, int rows, int n_head, int pos, float *out);
 void cpu_gate(struct backend *b, float *x, const float *gate, size_t row_stride, size_t head_stride,

@@ -405,8 +405,8 @@ static bool restored(struct model *m, struct model_state *s, struct err *e)
         const struct layer *l = &n->layer[i];
         int blocks = l->attn.ratio ? s->position / l->attn.ratio : 0;
         if (blocks)
-            b->index_pool(b, s->layer[i].index_raw, s->kv, l->attn_weights.index_k_norm,
-                          &l->attn.rope, 0, blocks, l->attn.ratio, n->attn.index_d, n->attn.eps,
+            b->index_pool(b, s->layer[i].index_raw, index_type(s->kv),
+                          l->attn_weights.index_k_norm, &l->attn.rope, 0, blocks, l->attn.ratio, n->attn.index_d, n->attn.eps,
                           s->layer[i].index_pool);
     }
     return b->finish(b, e);

@@ -58,23 +58,29 @@ bool sparse_attn_bind(struct weights *w, struct sparse_attn_weights *out,
                           layer);
 }
 
+static enum state_element element_of(enum kv_type kv)
+{
+    return kv == KV_Q8_0 ? STATE_Q8_0 : kv == KV_F16 ? STATE_F16 : STATE_F32;
+}
+
 void sparse_attn_state(struct state_builder *b, const struct sparse_attn_params *p, int layer,
                        struct layer_state *out)
 {
-    enum state_element kv = b->kv == KV_F16 ? STATE_F16 : STATE_F32;
+    enum state_element kv = element_of(b->kv);
     out->kv = (struct kv_cache){.type = b->kv, .n_kv = p->n_kv, .d_head = p->d_head};
     out->kv.k = state_add(b, layer, "k", kv, false, 1, p->n_kv, p->d_head, 0);
     out->kv.v = state_add(b, layer, "v", kv, false, 1, p->n_kv, p->d_head, 0);
     if (!p->ratio)
         return;
-    out->index_raw = state_add(b, layer, "index_k", kv, false, 1, p->index_d, 0);
+    out->index_raw =
+        state_add(b, layer, "index_k", element_of(index_type(b->kv)), false, 1, p->index_d, 0);
     out->index_pool = state_add(b, layer, "index_pool", STATE_F32, true, p->ratio, p->index_d, 0);
 }
 
 float *draft_state(struct state_builder *b, const struct sparse_attn_params *p, int layer, int width,
                    struct layer_state *out)
 {
-    enum state_element kv = b->kv == KV_F16 ? STATE_F16 : STATE_F32;
+    enum state_element kv = element_of(b->kv);
     out->kv = (struct kv_cache){.type = b->kv, .n_kv = p->n_kv, .d_head = p->d_head};
     out->kv.k = state_add(b, layer, "draft_k", kv, true, 1, p->n_kv, p->d_head, 0);
     out->kv.v = state_add(b, layer, "draft_v", kv, true, 1, p->n_kv, p->d_head, 0);
@@ -123,12 +129,13 @@ static void choose(struct backend *b, const struct sparse_attn_params *p,
 {
     int before = pos / p->ratio, after = (pos + rows) / p->ratio;
     size_t row = (size_t)p->index_heads * (size_t)p->index_d;
+    enum kv_type type = index_type(s->kv.type);
     b->norm_rope(b, t->index_q_raw, row, (size_t)p->index_d, w->index_q_norm, &p->rope, rows,
                  p->index_heads, p->index_d, p->eps, pos, t->index_q);
     dump_rows(batch, b, layer, "idx_q", t->index_q, rows, p->index_heads, p->index_d, 0);
-    b->store(b, t->index_k, rows, p->index_d, s->index_raw, s->kv.type, pos);
+    b->store(b, t->index_k, rows, 1, p->index_d, s->index_raw, type, pos);
     if (after > before)
-        b->index_pool(b, s->index_raw, s->kv.type, w->index_k_norm, &p->rope, before, after - before,
+        b->index_pool(b, s->index_raw, type, w->index_k_norm, &p->rope, before, after - before,
                       p->ratio, p->index_d, p->eps, s->index_pool);
     float *scores = NULL;
     int all = batch->end / p->ratio; /* blocks complete after the batch: the width of a dump */
@@ -169,8 +176,8 @@ void sparse_attn(struct backend *b, const struct sparse_attn_params *p,
     dump_rows(batch, b, layer, "attn_q", t->q, rows, p->n_head, p->d_head, 0);
     dump_rows(batch, b, layer, "attn_k", t->k, rows, p->n_kv, p->d_head, 0);
     dump_rows(batch, b, layer, "attn_v", t->v, rows, p->n_kv, p->d_head, 0);
-    b->store(b, t->k, rows, narrow, s->kv.k, s->kv.type, pos);
-    b->store(b, t->v, rows, narrow, s->kv.v, s->kv.type, pos);
+    b->store(b, t->k, rows, p->n_kv, p->d_head, s->kv.k, s->kv.type, pos);
+    b->store(b, t->v, rows, p->n_kv, p->d_head, s->kv.v, s->kv.type, pos);
 
     struct block_choice choice = {.ratio = p->ratio, .blocks = t->blocks, .counts = t->counts};
     if (p->ratio) {

@@ -8,9 +8,12 @@
 #include "base/mem.h"
 #include "model/arch.h"
 
-static size_t element_bytes(enum state_element e)
+/* Bytes of d neighbouring values, the last dimension of an item. */
+static bool values_bytes(enum state_element e, size_t d, size_t *out)
 {
-    return e == STATE_F16 ? 2 : 4;
+    if (e == STATE_Q8_0)
+        return mem_mul(kv_units(KV_Q8_0, d), sizeof(struct kv_block), out);
+    return mem_mul(d, e == STATE_F16 ? 2 : 4, out);
 }
 
 void *state_add(struct state_builder *b, int layer, const char *name, enum state_element element,
@@ -18,15 +21,19 @@ void *state_add(struct state_builder *b, int layer, const char *name, enum state
 {
     struct state_item item = {.element = element, .per_token = tokens_per_unit > 0,
                               .derived = derived, .tokens_per_unit = tokens_per_unit};
-    size_t unit = element_bytes(element), units = 1;
+    size_t unit = 1, units = 1;
     va_list ap;
     int d;
     va_start(ap, tokens_per_unit);
     while (item.n_dims < 4 && (d = va_arg(ap, int)) != 0) {
+        if (item.n_dims)
+            b->carve.overflow |= !mem_mul(unit, item.dims[item.n_dims - 1], &unit);
         item.dims[item.n_dims++] = (uint32_t)d;
-        b->carve.overflow |= !mem_mul(unit, (size_t)d, &unit);
     }
     va_end(ap);
+    size_t last;
+    b->carve.overflow |= !values_bytes(element, item.dims[item.n_dims - 1], &last) ||
+                         !mem_mul(unit, last, &unit);
     if (item.per_token)
         units = ((size_t)b->ctx + (size_t)tokens_per_unit - 1) / (size_t)tokens_per_unit;
     else if (!derived)

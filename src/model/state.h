@@ -7,7 +7,7 @@
 #include "backend/backend.h"
 #include "model/model.h"
 
-enum state_element { STATE_F32, STATE_F16 };
+enum state_element { STATE_F32, STATE_F16, STATE_Q8_0 };
 
 struct state_item {
     char name[32];              /* "3.k", "0.delta", ... */
@@ -26,10 +26,16 @@ struct layer_state {
     float *conv;       /* [taps - 1][channels] delta net: inputs of the convolution, oldest first */
     float *delta;      /* [n_v][d (value)][d (key)] */
     struct kv_cache kv;
-    void *index_raw;   /* [ctx][d_i] of the kv type */
+    void *index_raw;   /* [ctx][d_i] of the index type (index_type) */
     float *index_pool; /* [ctx / ratio][d_i] keys of complete blocks (derived) */
     float *ngram_conv; /* [(taps - 1) * n][hc * D] */
 };
+
+/* Index keys decide what is read: they are not rounded further than to a half float. */
+static inline enum kv_type index_type(enum kv_type kv)
+{
+    return kv == KV_Q8_0 ? KV_F16 : kv;
+}
 
 struct model_state {
     struct model *model;

@@ -135,8 +135,7 @@ static uint64_t times(uint64_t a, uint64_t b)
 /* Bytes of all sessions but their snapshots. */
 static uint64_t sessions_bytes(const struct strata_model *m, int ctx)
 {
-    enum kv_type kv = m->options.kv == STRATA_KV_F32 ? KV_F32 : KV_F16;
-    uint64_t state = model_state_bytes(m->network, ctx, kv);
+    uint64_t state = model_state_bytes(m->network, ctx, (enum kv_type)m->options.kv);
     if (!state)
         return UINT64_MAX;
     return times(plus(state, session_host_bytes(m, ctx)), (uint64_t)m->options.sessions);

@@ -64,7 +64,7 @@ static bool create_parts(struct strata_session *s, struct err *e)
     if (!s->sampler || !create_snapshots(s, e))
         return false;
     s->state =
-        model_state_create(m->network, s->ctx, m->options.kv == STRATA_KV_F32 ? KV_F32 : KV_F16, e);
+        model_state_create(m->network, s->ctx, (enum kv_type)m->options.kv, e);
     return s->state != NULL;
 }
 

@@ -21,8 +21,15 @@ enum {
     MOST_DIMS = 6,
 };
 
-enum element { ELEMENT_BYTE, ELEMENT_F16, ELEMENT_F32, ELEMENTS };
-static const unsigned element_bytes[ELEMENTS] = {1, 2, 4};
+enum element { ELEMENT_BYTE, ELEMENT_F16, ELEMENT_F32, ELEMENT_Q8_0, ELEMENTS };
+
+/* Bytes of d values, d the last dimension of a section; ELEMENT_Q8_0 is whole blocks of 32. */
+static uint64_t values_bytes(uint32_t element, uint64_t d)
+{
+    if (element == ELEMENT_Q8_0)
+        return kv_units(KV_Q8_0, d) * sizeof(struct kv_block);
+    return d * (element == ELEMENT_BYTE ? 1 : element == ELEMENT_F16 ? 2 : 4);
+}
 
 struct state_section {
     char name[NAME_BYTES];
@@ -48,8 +55,9 @@ static uint64_t header_bytes(uint64_t position, uint64_t sections)
 static void section_of_item(const struct model_state *s, const struct state_item *item,
                             struct state_section *out)
 {
-    *out =
-        (struct state_section){.element = item->element == STATE_F16 ? ELEMENT_F16 : ELEMENT_F32};
+    static const uint32_t elements[] = {
+        [STATE_F32] = ELEMENT_F32, [STATE_F16] = ELEMENT_F16, [STATE_Q8_0] = ELEMENT_Q8_0};
+    *out = (struct state_section){.element = elements[item->element]};
     memcpy(out->name, item->name, strnlen(item->name, NAME_BYTES - 1));
     out->bytes = state_item_bytes(s, item);
     if (item->per_token)
@@ -247,12 +255,12 @@ static bool check_section(const struct state_file *f, uint32_t i, const uint8_t 
     if (s->n_dims < 1 || s->n_dims > MOST_DIMS)
         return err_set(e, ERR_FORMAT, "%s: section %s has %u dimensions", f->path, shown,
                        s->n_dims);
-    uint64_t bytes = element_bytes[s->element];
-    bool wraps = false;
-    for (uint32_t d = 0; d < s->n_dims; d++) {
+    for (uint32_t d = 0; d < s->n_dims; d++)
         s->dims[d] = bytes_u32(p + 40 + 4 * d);
+    uint64_t bytes = values_bytes(s->element, s->dims[s->n_dims - 1]);
+    bool wraps = false;
+    for (uint32_t d = 0; d + 1 < s->n_dims; d++)
         wraps |= __builtin_mul_overflow(bytes, (uint64_t)s->dims[d], &bytes);
-    }
     if (wraps || s->bytes != bytes || s->offset != *at || s->bytes > file_bytes - *at ||
         padded(s->bytes) > file_bytes - *at)
         return err_set(e, ERR_FORMAT, "%s: section %s (%llu bytes at %llu) does not fit its place",

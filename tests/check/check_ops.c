@@ -253,11 +253,21 @@ static void try_softmax(struct trial *t)
     }
 }
 
-/* Floats or half floats, `rows` rows of n that end at a page that must not be read. */
+/* Units of a cache that end at a page that must not be read. Blocks have values behind a row's end
+ * too, which must not count. */
 static void *cache_rows(struct trial *t, enum kv_type type, size_t values)
 {
     if (type == KV_F32)
         return input(t, 1, values);
+    if (type == KV_Q8_0) {
+        struct kv_block *b = check_edge(1, values * sizeof *b);
+        for (size_t i = 0; i < values; i++) {
+            b[i].scale = (uint16_t)check_below(t->c, 0x7c00); /* any that is finite */
+            for (int q = 0; q < KV_BLOCK; q++)
+                b[i].q[q] = (int8_t)((int)check_below(t->c, 255) - 127);
+        }
+        return b;
+    }
     uint16_t *x = check_edge(1, values * sizeof *x);
     float *wide = plain_input(t, values);
     tables[C].to_f16(wide, (int)values, x);
@@ -282,8 +292,9 @@ static void try_dot_rows(struct trial *t, enum kv_type type)
     size_t n = (size_t)t->n;
     int count = counts[check_below(t->c, COUNTS)];
     for (int heads = 1; n <= 256 && heads <= CPU_OPS_HEADS; heads++) {
-        size_t stride = n + check_below(t->c, 3), out = (size_t)count + 1;
-        const void *rows = cache_rows(t, type, (size_t)(count - 1) * stride + n);
+        size_t units = kv_units(type, n);
+        size_t stride = units + check_below(t->c, 3), out = (size_t)count + 1;
+        const void *rows = cache_rows(t, type, (size_t)(count - 1) * stride + units);
         const int32_t *index = row_list(t, list, count, heads % 2);
         float *q = plain_input(t, (size_t)heads * n);
         open_out(t, (size_t)heads * out * sizeof(float)); /* what lies between rows must stay */
@@ -305,6 +316,11 @@ static void try_dot_rows_f16(struct trial *t)
     try_dot_rows(t, KV_F16);
 }
 
+static void try_dot_rows_q8_0(struct trial *t)
+{
+    try_dot_rows(t, KV_Q8_0);
+}
+
 static void try_gather_rows(struct trial *t, enum kv_type type)
 {
     int32_t list[128];
@@ -313,8 +329,8 @@ static void try_gather_rows(struct trial *t, enum kv_type type)
         return;
     int count = counts[check_below(t->c, COUNTS)];
     for (int listed = 0; listed < 2; listed++) {
-        size_t stride = n + check_below(t->c, 3);
-        const void *rows = cache_rows(t, type, (size_t)(count - 1) * stride + n);
+        size_t units = kv_units(type, n), stride = units + check_below(t->c, 3);
+        const void *rows = cache_rows(t, type, (size_t)(count - 1) * stride + units);
         const int32_t *index = row_list(t, list, count, listed);
         open_out(t, (size_t)count * CPU_VALUE_COLUMNS * sizeof(float));
         for (int w = 0; w < BOTH; w++)
@@ -331,6 +347,11 @@ static void try_gather_rows_f32(struct trial *t)
 static void try_gather_rows_f16(struct trial *t)
 {
     try_gather_rows(t, KV_F16);
+}
+
+static void try_gather_rows_q8_0(struct trial *t)
+{
+    try_gather_rows(t, KV_Q8_0);
 }
 
 #define PART_FLOATS (CPU_CHAINS * CPU_OPS_HEADS * CPU_VALUE_COLUMNS)
@@ -488,8 +509,10 @@ static const struct {
     {"softmax", try_softmax},
     {"dot_rows f16", try_dot_rows_f16},
     {"dot_rows f32", try_dot_rows_f32},
+    {"dot_rows q8_0", try_dot_rows_q8_0},
     {"gather_rows f16", try_gather_rows_f16},
     {"gather_rows f32", try_gather_rows_f32},
+    {"gather_rows q8_0", try_gather_rows_q8_0},
     {"weigh_tile", try_weigh_tile},
     {"sum_chains", try_sum_chains},
     {"hc_mix", try_hc_mix},
@@ -555,6 +578,16 @@ static void bench_gather_rows(struct bench *b)
     b->ops->gather_rows[KV_F16](b->cache, 512, NULL, 1024, 64, b->z);
 }
 
+static void bench_dot_rows_q8_0(struct bench *b)
+{
+    b->ops->dot_rows[KV_Q8_0](b->x, 256, 4, b->cache, 16, NULL, TOKENS, 256, b->out, TOKENS);
+}
+
+static void bench_gather_rows_q8_0(struct bench *b)
+{
+    b->ops->gather_rows[KV_Q8_0](b->cache, 16, NULL, 1024, 64, b->z);
+}
+
 static void bench_weigh_tile(struct bench *b)
 {
     b->ops->weigh_tile(b->x, 1024, 4, b->z, 1024, 64, false, b->out);
@@ -609,7 +642,9 @@ static const struct {
     {"norm", bench_norm, 2560},
     {"softmax", bench_softmax, TOKENS},
     {"dot_rows f16", bench_dot_rows, 4.0 * TOKENS * 256},
+    {"dot_rows q8_0", bench_dot_rows_q8_0, 4.0 * TOKENS * 256},
     {"gather_rows f16", bench_gather_rows, 1024 * 64},
+    {"gather_rows q8_0", bench_gather_rows_q8_0, 1024 * 64},
     {"weigh_tile", bench_weigh_tile, 4 * 1024 * 64},
     {"sum_chains", bench_sum_chains, 4 * 64},
     {"hc_mix", bench_hc_mix, 4 * 2560},

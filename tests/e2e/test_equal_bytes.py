@@ -95,6 +95,21 @@ class EqualBytes(Case):
         self.compare(self.demo_ids(600), [[], ["--band", "64", "--arena", "min", "-t", "3"], ["--window", "8"], ["--cut", "560"]],
                      DEMO)
 
+    def test_keys_of_a_byte_take_half_the_memory_and_change_little(self):
+        ids = self.demo_ids(600)
+        few, bytes_of = {}, {}
+        for kv in ("f32", "f16", "q8_0"):
+            bytes_of[kv] = self.succeeds("plan", DEMO, "--ctx", "32768", "--kv", kv, "--json").json()["session"]
+            few[kv] = self.logits(ids, "--kv", kv)
+        self.compare(ids, [[], ["--arena", "min", "-t", "3", "--band", "70"], ["--window", "7"], ["--cut", "559"]], DEMO, "--kv", "q8_0")
+        self.assertFalse(few["q8_0"] == few["f16"])
+        # keys and values of 32 numbers take 128, 64 and 34 bytes; index keys as with f16
+        self.assertLess(bytes_of["q8_0"], 0.7 * bytes_of["f16"])
+        self.assertLess(bytes_of["f16"], 0.6 * bytes_of["f32"])
+        done = self.succeeds("kld", "-m", DEMO, "-f", VALID, "-n", "700", "--kv", "q8_0", "--against", "--kv f16", "--json").json()
+        self.assertGreater(done["kl_mean"], 0)
+        self.assertLess(done["kl_mean"], 0.003)
+
     @smoke
     def test_demo_model_few_ways(self):
         self.compare(self.demo_ids(24), [["-t", "2"], ["--arena", "min", "-t", "3", "--band", "5"], ["--window", "4"], ["--cut", "7"]],
@@ -113,6 +128,8 @@ class EqualBytes(Case):
             model, ids_file, _ = self.tiny(name, "long")
             self.compare(ids_file, ways, model)
             self.compare(ids_file, WAYS[:2] + [["--window", "3"], ["--cut", "20"]], model, "--kv", "f32")
+            self.compare(ids_file, [[], ["--isa", "c"], ["-t", "3", "--band", "5"], ["--window", "3"], ["--cut", "20"]], model,
+                         "--kv", "q8_0")
             self.compare(ids_file, WAYS[:2] + [["--window", "3"], ["--cut", "20"]], model, "--exact-activations")
 
     def test_state_cut_at_every_position(self):

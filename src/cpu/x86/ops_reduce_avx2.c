@@ -9,35 +9,49 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Values c .. c + 7 of a row of floats or half floats. */
-INLINE __m256 load_row(const void *row, bool half, int c, int left)
+/* Values c .. c + 7 of a block; those from `left` on are 0. */
+INLINE __m256 load_block_8(const struct kv_block *b, int c, int left)
 {
-    return half ? load_half_8((const uint16_t *)row + c, left)
-                : load_8((const float *)row + c, left);
+    __m256 scale = _mm256_cvtph_ps(_mm_set1_epi16((short)b->scale));
+    __m256i q = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(b->q + c)));
+    if (left < 8)
+        q = _mm256_and_si256(q, lanes_8(left));
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(q), scale);
 }
 
-INLINE const void *row_at(const void *rows, bool half, size_t stride, const int32_t *index, int i)
+/* Values c .. c + 7 of a row, c a multiple of 8; those from `left` on are 0. */
+INLINE __m256 load_row(const void *row, enum kv_type type, int c, int left)
 {
-    size_t at = (size_t)(index ? index[i] : i) * stride;
-    return (const char *)rows + at * (half ? sizeof(uint16_t) : sizeof(float));
+    if (type == KV_Q8_0)
+        return left > 0
+                   ? load_block_8((const struct kv_block *)row + c / KV_BLOCK, c % KV_BLOCK, left)
+                   : _mm256_setzero_ps();
+    return type == KV_F16 ? load_half_8((const uint16_t *)row + c, left)
+                          : load_8((const float *)row + c, left);
+}
+
+INLINE const void *row_at(const void *rows, enum kv_type type, size_t stride, const int32_t *index,
+                          int i)
+{
+    return (const char *)rows + (size_t)(index ? index[i] : i) * stride * kv_unit_bytes(type);
 }
 
 /* n_q (1 or 2, a constant) heads with one row; each dot's eight sums after + 16 and + 8. */
-INLINE void dot_heads(const float *q, size_t q_stride, int n_q, const void *row, bool half, int d,
-                      __m256 *folded)
+INLINE void dot_heads(const float *q, size_t q_stride, int n_q, const void *row, enum kv_type type,
+                      int d, __m256 *folded)
 {
     struct chains_8 s[2] = {chains_8_zero(), chains_8_zero()};
     int c = 0;
     for (; c + 32 <= d; c += 32)
         for (int r = 0; r < 4; r++) {
-            __m256 value = load_row(row, half, c + 8 * r, 8);
+            __m256 value = load_row(row, type, c + 8 * r, 8);
             for (int h = 0; h < n_q; h++)
                 s[h].c[r] = _mm256_fmadd_ps(_mm256_loadu_ps(q + (size_t)h * q_stride + c + 8 * r),
                                             value, s[h].c[r]);
         }
     for (int r = 0; r < 4 && c + 8 * r < d; r++) {
         int left = d - c - 8 * r;
-        __m256 value = load_row(row, half, c + 8 * r, left);
+        __m256 value = load_row(row, type, c + 8 * r, left);
         for (int h = 0; h < n_q; h++)
             chains_8_fma(&s[h], r, load_8(q + (size_t)h * q_stride + c + 8 * r, left), value, left);
     }
@@ -48,7 +62,7 @@ INLINE void dot_heads(const float *q, size_t q_stride, int n_q, const void *row,
 static float dot(const float *a, const float *b, int n)
 {
     __m256 folded;
-    dot_heads(a, 0, 1, b, false, n, &folded);
+    dot_heads(a, 0, 1, b, KV_F32, n, &folded);
     return tree_8(folded);
 }
 
@@ -95,22 +109,22 @@ static float softmax(float *x, int n, float divisor)
     return chains_8_sum(&sum);
 }
 
-INLINE void dot_rows(const float *q, size_t q_stride, int n_q, const void *k, bool half,
+INLINE void dot_rows(const float *q, size_t q_stride, int n_q, const void *k, enum kv_type type,
                      size_t k_stride, const int32_t *index, int count, int d, float *out,
                      size_t out_stride)
 {
     for (int i = 0; i < count; i++) {
-        const void *row = row_at(k, half, k_stride, index, i);
+        const void *row = row_at(k, type, k_stride, index, i);
         float *to = out + i;
         __m256 folded[2];
         int h = 0;
         for (; h + 2 <= n_q; h += 2) {
-            dot_heads(q + (size_t)h * q_stride, q_stride, 2, row, half, d, folded);
+            dot_heads(q + (size_t)h * q_stride, q_stride, 2, row, type, d, folded);
             to[(size_t)h * out_stride] = tree_8(folded[0]);
             to[(size_t)(h + 1) * out_stride] = tree_8(folded[1]);
         }
         if (h < n_q) {
-            dot_heads(q + (size_t)h * q_stride, q_stride, 1, row, half, d, folded);
+            dot_heads(q + (size_t)h * q_stride, q_stride, 1, row, type, d, folded);
             to[(size_t)h * out_stride] = tree_8(folded[0]);
         }
     }
@@ -119,23 +133,29 @@ INLINE void dot_rows(const float *q, size_t q_stride, int n_q, const void *k, bo
 static void dot_rows_f32(const float *q, size_t q_stride, int n_q, const void *k, size_t k_stride,
                          const int32_t *index, int count, int d, float *out, size_t out_stride)
 {
-    dot_rows(q, q_stride, n_q, k, false, k_stride, index, count, d, out, out_stride);
+    dot_rows(q, q_stride, n_q, k, KV_F32, k_stride, index, count, d, out, out_stride);
 }
 
 static void dot_rows_f16(const float *q, size_t q_stride, int n_q, const void *k, size_t k_stride,
                          const int32_t *index, int count, int d, float *out, size_t out_stride)
 {
-    dot_rows(q, q_stride, n_q, k, true, k_stride, index, count, d, out, out_stride);
+    dot_rows(q, q_stride, n_q, k, KV_F16, k_stride, index, count, d, out, out_stride);
 }
 
-INLINE void gather_rows(const void *v, bool half, size_t v_stride, const int32_t *index, int count,
-                        int columns, float *out)
+static void dot_rows_q8_0(const float *q, size_t q_stride, int n_q, const void *k, size_t k_stride,
+                          const int32_t *index, int count, int d, float *out, size_t out_stride)
+{
+    dot_rows(q, q_stride, n_q, k, KV_Q8_0, k_stride, index, count, d, out, out_stride);
+}
+
+INLINE void gather_rows(const void *v, enum kv_type type, size_t v_stride, const int32_t *index,
+                        int count, int columns, float *out)
 {
     for (int i = 0; i < count; i++, out += CPU_VALUE_COLUMNS) {
-        const void *row = row_at(v, half, v_stride, index, i);
+        const void *row = row_at(v, type, v_stride, index, i);
         for (int c = 0; c < columns; c += 16) {
-            _mm256_storeu_ps(out + c, load_row(row, half, c, columns - c));
-            _mm256_storeu_ps(out + c + 8, load_row(row, half, c + 8, columns - c - 8));
+            _mm256_storeu_ps(out + c, load_row(row, type, c, columns - c));
+            _mm256_storeu_ps(out + c + 8, load_row(row, type, c + 8, columns - c - 8));
         }
     }
 }
@@ -143,13 +163,19 @@ INLINE void gather_rows(const void *v, bool half, size_t v_stride, const int32_t
 static void gather_rows_f32(const void *v, size_t v_stride, const int32_t *index, int count,
                             int columns, float *out)
 {
-    gather_rows(v, false, v_stride, index, count, columns, out);
+    gather_rows(v, KV_F32, v_stride, index, count, columns, out);
 }
 
 static void gather_rows_f16(const void *v, size_t v_stride, const int32_t *index, int count,
                             int columns, float *out)
 {
-    gather_rows(v, true, v_stride, index, count, columns, out);
+    gather_rows(v, KV_F16, v_stride, index, count, columns, out);
+}
+
+static void gather_rows_q8_0(const void *v, size_t v_stride, const int32_t *index, int count,
+                             int columns, float *out)
+{
+    gather_rows(v, KV_Q8_0, v_stride, index, count, columns, out);
 }
 
 /* 16 columns from c on, chain by chain, so that the sums stay in registers. n_q is a constant where
@@ -222,8 +248,10 @@ void cpu_ops_set_reduce_avx2(struct cpu_ops *ops)
     ops->softmax = softmax;
     ops->dot_rows[KV_F32] = dot_rows_f32;
     ops->dot_rows[KV_F16] = dot_rows_f16;
+    ops->dot_rows[KV_Q8_0] = dot_rows_q8_0;
     ops->gather_rows[KV_F32] = gather_rows_f32;
     ops->gather_rows[KV_F16] = gather_rows_f16;
+    ops->gather_rows[KV_Q8_0] = gather_rows_q8_0;
     ops->weigh_tile = weigh_tile;
     ops->sum_chains = sum_chains;
 }

@@ -164,9 +164,9 @@ static void run_attention(struct backend *b, const struct input *in, struct outp
                  1e-6f, t, o->q + wide);
     b->norm_rope(b, in->index + indexed, HEADS_I * D_HEAD, D_HEAD, in->w, &rope, rows, HEADS_I,
                  D_HEAD, 1e-6f, t, o->index_q + indexed);
-    b->store(b, in->qkv + at * N_KV * D_HEAD, rows, N_KV * D_HEAD, o->k, KV_F16, t);
-    b->store(b, in->streams + at * N_KV * D_HEAD, rows, N_KV * D_HEAD, o->v, KV_F16, t);
-    b->store(b, in->x + at * D_HEAD, rows, D_HEAD, o->raw, KV_F32, t);
+    b->store(b, in->qkv + at * N_KV * D_HEAD, rows, N_KV, D_HEAD, o->k, KV_F16, t);
+    b->store(b, in->streams + at * N_KV * D_HEAD, rows, N_KV, D_HEAD, o->v, KV_F16, t);
+    b->store(b, in->x + at * D_HEAD, rows, 1, D_HEAD, o->raw, KV_F32, t);
     int first = t / RATIO, end = (t + rows) / RATIO;
     b->index_pool(b, o->raw, KV_F32, in->w, &rope, first, end - first, RATIO, D_HEAD, 1e-6f,
                   o->pooled);

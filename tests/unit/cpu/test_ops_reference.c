@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/half.h"
+#include "cpu/ops.h"
 #include "ops_fixture.h"
 
 #define BOUND 3e-6
@@ -330,6 +332,75 @@ static void attention_reference(const float *q, const float *k, const float *v, 
 
 enum { CTX = 43, N_KV = 2, N_HEAD = 10, D_HEAD = 24, KV_ROW = N_KV * D_HEAD };
 
+/* Rows of d <= 32 values as a cache of blocks gives them back. */
+static void to_blocks(float *x, int rows, int d)
+{
+    for (int t = 0; t < rows; t++, x += d) {
+        float top = 0;
+        for (int i = 0; i < d; i++)
+            top = fmaxf(top, fabsf(x[i]));
+        float scale = half_to_f32(half_from_f32(top / 127));
+        for (int i = 0; i < d; i++)
+            x[i] = scale * rintf(x[i] / scale);
+    }
+}
+
+static void blocks_of_a_cache_are_off_by_half_a_step(void **state)
+{
+    enum { ROWS = 40, HEADS = 3, D = 72, BLOCKS = 3 };
+    float *x = test_floats(ROWS * HEADS * D, 7), out[CPU_VALUE_COLUMNS];
+    static const float sizes[] = {1, 1e-3f, 1e-6f, 2e-8f, 1e-12f, 0, 1e4f, 127 * 65504.0f};
+    for (int t = 0; t < ROWS; t++) {
+        for (int i = 0; i < HEADS * D; i++)
+            x[t * HEADS * D + i] *= sizes[t % 8] / 4;
+        x[t * HEADS * D + 5] = -sizes[t % 8]; /* the largest, so that some scales are exact */
+    }
+    struct kv_block *cache = test_malloc(ROWS * HEADS * BLOCKS * sizeof *cache);
+    f.b->store(f.b, x, ROWS - 7, HEADS, D, cache, KV_Q8_0, 0);
+    f.b->store(f.b, x + (ROWS - 7) * HEADS * D, 7, HEADS, D, cache, KV_Q8_0, ROWS - 7);
+    fixture_finish(&f);
+    for (int h = 0; h < ROWS * HEADS; h++)
+        for (int b = 0; b < BLOCKS; b++) {
+            const struct kv_block *block = &cache[h * BLOCKS + b];
+            float scale = half_to_f32(block->scale), top = 0;
+            for (int i = 0; i < KV_BLOCK; i++) {
+                int at = b * KV_BLOCK + i;
+                if (at >= D) {
+                    assert_int_equal(block->q[i], 0);
+                    continue;
+                }
+                float value = x[h * D + at];
+                double bound = scale < 0x1p-14f ? 127 * 0x1p-25 : 0.5 * scale;
+                assert_true(fabs((double)block->q[i] * scale - value) <= fmax(bound, 0.5 * scale));
+                top = fmaxf(top, fabsf(value));
+            }
+            assert_true(block->scale == half_from_f32(top / 127));
+        }
+    struct cpu_ops ops;
+    cpu_ops_init(&ops, CPU_ISA_C);
+    int32_t row = 4;
+    ops.gather_rows[KV_Q8_0](cache, HEADS * BLOCKS, &row, 1, 40, out);
+    for (int i = 0; i < 48; i++)
+        assert_true(out[i] == (i < 40 ? (float)cache[4 * HEADS * BLOCKS + i / 32].q[i % 32] *
+                                            half_to_f32(cache[4 * HEADS * BLOCKS + i / 32].scale)
+                                      : 0));
+
+    static const float bad[] = {NAN, INFINITY, -INFINITY, 128 * 65504.0f};
+    for (int i = 0; i < 4; i++) {
+        struct err e;
+        err_clear(&e);
+        x[D + 40] = bad[i];
+        f.b->layer = 2;
+        f.b->store(f.b, x, 1, HEADS, D, cache, KV_Q8_0, 0);
+        assert_false(f.b->finish(f.b, &e));
+        assert_string_equal(
+            e.text, "layer 2: a value at position 0 does not fit a half float of the cache");
+    }
+    f.b->layer = -1;
+    test_free(cache);
+    test_free(x);
+}
+
 static void attention_is_a_softmax_over_the_visible_tokens(void **state)
 {
     enum { ROWS = 4, POS = CTX - ROWS, RATIO = 4, STRIDE = 3 };
@@ -341,14 +412,18 @@ static void attention_is_a_softmax_over_the_visible_tokens(void **state)
     }
     int32_t blocks[ROWS * STRIDE] = {0, 3, 8, 1, 2, 7, 2, 5, 9, 0, 1, 2},
                           counts[ROWS] = {3, 2, 3, 1};
-    for (int kind = 0; kind < 4; kind++) {
-        enum kv_type type = kind & 1 ? KV_F16 : KV_F32;
-        struct block_choice choice = {kind & 2 ? RATIO : 0, STRIDE, blocks, counts};
+    for (int kind = 0; kind < 2 * KV_TYPES; kind++) {
+        enum kv_type type = (enum kv_type)(kind / 2);
+        struct block_choice choice = {kind % 2 ? RATIO : 0, STRIDE, blocks, counts};
         struct kv_cache cache = {type, test_malloc(CTX * KV_ROW * 4), test_malloc(CTX * KV_ROW * 4),
                                  N_KV, D_HEAD};
-        f.b->store(f.b, k, CTX, KV_ROW, cache.k, type, 0);
-        f.b->store(f.b, v, POS, KV_ROW, cache.v, type, 0);
-        f.b->store(f.b, v + POS * KV_ROW, ROWS, KV_ROW, cache.v, type, POS);
+        if (type == KV_Q8_0) { /* what the blocks hold */
+            to_blocks(k, CTX * N_KV, D_HEAD);
+            to_blocks(v, CTX * N_KV, D_HEAD);
+        }
+        f.b->store(f.b, k, CTX, N_KV, D_HEAD, cache.k, type, 0);
+        f.b->store(f.b, v, POS, N_KV, D_HEAD, cache.v, type, 0);
+        f.b->store(f.b, v + POS * KV_ROW, ROWS, N_KV, D_HEAD, cache.v, type, POS);
         f.b->attention(f.b, q, &cache, &choice, ROWS, N_HEAD, POS, out);
         for (int t = 0; t < ROWS; t++) {
             int list[CTX], n = 0, tokens = POS + t + 1;
@@ -427,7 +502,7 @@ static void block_keys_are_mean_norm_rope(void **state)
         raw[i] = rintf(raw[i] * 512) / 256;
     for (int type = 0; type < 2; type++) {
         uint16_t half[BLOCKS * RATIO * D];
-        f.b->store(f.b, raw, BLOCKS * RATIO, D, half, KV_F16, 0);
+        f.b->store(f.b, raw, BLOCKS * RATIO, 1, D, half, KV_F16, 0);
         const void *keys = type == KV_F16 ? (const void *)half : raw;
         f.b->index_pool(f.b, keys, (enum kv_type)type, w, &rope, 0, 2, RATIO, D, 1e-6f, pooled);
         f.b->index_pool(f.b, keys, (enum kv_type)type, w, &rope, 2, BLOCKS - 2, RATIO, D, 1e-6f,
@@ -741,7 +816,7 @@ static void the_first_problem_is_told_with_its_layer(void **state)
     struct err e;
     err_clear(&e);
     f.b->layer = 4;
-    f.b->store(f.b, x, 1, 4, cache, KV_F16, 0);
+    f.b->store(f.b, x, 1, 1, 4, cache, KV_F16, 0);
     f.b->layer = 5;
     x[0] = NAN;
     uint8_t block[34] = {0}; /* a row of Q8_0 */
@@ -769,6 +844,7 @@ int main(void)
         cmocka_unit_test(the_delta_net_follows_its_recurrence),
         cmocka_unit_test(a_held_delta_net_is_committed_in_part),
         cmocka_unit_test(heads_are_gated),
+        cmocka_unit_test(blocks_of_a_cache_are_off_by_half_a_step),
         cmocka_unit_test(attention_is_a_softmax_over_the_visible_tokens),
         cmocka_unit_test(heads_turn_with_their_position),
         cmocka_unit_test(block_keys_are_mean_norm_rope),

@@ -115,15 +115,14 @@ static void a_saved_session_goes_on_with_the_same_bits(void **unused)
     remove(again);
 }
 
-static void a_session_saved_with_other_bits_is_fed_again(void **unused)
+static void saved_with(enum strata_kv kv)
 {
     static const char path[] = "session-test-kv.strses";
     int32_t ids[N];
     int vocab;
     float *wanted = expected(models[0], ids, &vocab);
     struct strata_error e = {0};
-    struct fixture f =
-        fixture_open(models[0], &(struct strata_options){.ctx = 128, .kv = STRATA_KV_F32});
+    struct fixture f = fixture_open(models[0], &(struct strata_options){.ctx = 128, .kv = kv});
     fixture_ok(strata_feed(f.session, ids, 40, NULL, &e), &e);
     fixture_ok(strata_save(f.session, path, &e), &e);
     fixture_close(&f);
@@ -138,6 +137,53 @@ static void a_session_saved_with_other_bits_is_fed_again(void **unused)
     fixture_close(&f);
     remove(path);
     free(wanted);
+}
+
+static void a_session_saved_with_other_bits_is_fed_again(void **unused)
+{
+    saved_with(STRATA_KV_F32);
+    saved_with(STRATA_KV_Q8_0);
+}
+
+/* With keys and values in blocks: on from a file, back by a rewind, forward again, the same bits, and
+ * the file again the same bytes. */
+static void keys_of_a_byte_are_saved_and_rewound_as_they_are(void **unused)
+{
+    static const char path[] = "session-test-q8.strses", again[] = "session-test-q8-2.strses";
+    for (int m = 0; m < MODELS; m++) {
+        struct strata_options o = {.ctx = 128, .kv = STRATA_KV_Q8_0, .snapshots = 1, .band = 16};
+        struct fixture f = fixture_open(models[m], &o);
+        struct strata_error e = {0};
+        int32_t ids[N];
+        int vocab = f.vocab;
+        fixture_ids(ids, N, vocab);
+        float *wanted = fixture_logits(&f, ids, N, 0);
+        fixture_ok(strata_rewind(f.session, 37, NULL, &e), &e);
+        assert_same_row(strata_logits(f.session), wanted, 36, vocab);
+        fixture_ok(strata_save(f.session, path, &e), &e);
+        fixture_close(&f);
+
+        f = fixture_open(models[m], &o);
+        fixture_ok(strata_load(f.session, path, NULL, &e), &e);
+        struct strata_stats stats;
+        strata_stats_get(f.model, &stats);
+        assert_int_equal(stats.prefill_tokens, 0); /* not fed again */
+        fixture_ok(strata_save(f.session, again, &e), &e);
+        size_t bytes, bytes_again;
+        char *first = fixture_read(path, &bytes), *second = fixture_read(again, &bytes_again);
+        assert_int_equal(bytes, bytes_again);
+        assert_memory_equal(first, second, bytes);
+        free(first);
+        free(second);
+        float *rest = fixture_logits(&f, ids + 37, N - 37, 3);
+        assert_memory_equal(rest, wanted + (size_t)37 * (size_t)vocab,
+                            (size_t)(N - 37) * (size_t)vocab * sizeof *rest);
+        free(rest);
+        free(wanted);
+        fixture_close(&f);
+    }
+    remove(path);
+    remove(again);
 }
 
 static void a_rewind_gives_the_bits_of_a_session_that_was_never_further(void **unused)
@@ -369,6 +415,7 @@ int main(void)
         cmocka_unit_test(feeding_in_bands_tiles_windows_gives_the_same_bits),
         cmocka_unit_test(a_saved_session_goes_on_with_the_same_bits),
         cmocka_unit_test(a_session_saved_with_other_bits_is_fed_again),
+        cmocka_unit_test(keys_of_a_byte_are_saved_and_rewound_as_they_are),
         cmocka_unit_test(a_rewind_gives_the_bits_of_a_session_that_was_never_further),
         cmocka_unit_test(a_whole_prompt_keeps_what_it_has_in_common),
         cmocka_unit_test(requests_that_make_no_sense_are_refused_before_any_work),

@@ -242,7 +242,7 @@ static void numbers_that_lie_are_refused_by_name(void **unused)
     refused_with(data, bytes, 72, UINT32_MAX, 4, "does not hold");
     refused_with(data, bytes, table, 0, 1, "no proper name");
     refused_with(data, bytes, table + 31, 'x', 1, "no proper name");
-    refused_with(data, bytes, table + 32, 3, 4, "element type 3");
+    refused_with(data, bytes, table + 32, 4, 4, "element type 4");
     refused_with(data, bytes, table + 36, 0, 4, "0 dimensions");
     refused_with(data, bytes, table + 36, 7, 4, "7 dimensions");
     refused_with(data, bytes, table + 40, UINT32_MAX, 4, "does not fit its place");
