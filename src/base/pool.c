@@ -65,8 +65,10 @@ void pool_wait(atomic_int *counter, int n)
 {
     for (int i = 1; atomic_load_explicit(counter, memory_order_acquire) < n; i++) {
         relax();
-        if (i % 256 == 0)
-            sched_yield(); /* more threads than cores: let the one that is at it run */
+        /* More threads than cores: let the one that is at it run. Not soon, though: who waits here holds
+         * a chunk, and beside a busy process gives its core away for a whole time slice. */
+        if (i > 8192 && i % 256 == 0)
+            sched_yield();
     }
 }
 
