@@ -18,6 +18,7 @@
  * decoding. Measured in the L2 cache: Q8_0 37 G products a second against 29 of a tile of 64 rows,
  * Q4_K 30 against 52. */
 #define DIRECT_ROWS_256 2
+#define WINDOW_ROWS_256 8 /* where a kernel takes several of them at once */
 /* Bytes of weight records that one worker holds, of the L2 cache. */
 #define TILE_W_BYTES (320 * 1024)
 /* Weight rows of a chunk: enough to make the cost of handing one out small. */
@@ -274,17 +275,23 @@ static void float_rows(const struct cpu_linear_ctx *ctx, int worker, const struc
     }
 }
 
-/* Straight from the file's bytes, one activation row after the other: after the first the weights
- * come from the L2 cache. */
-static void direct_rows(cpu_direct_fn *direct, const struct cpu_weight *w, int r0, int r1,
+/* Straight from the file's bytes; without a kernel for several activation rows one after the other:
+ * after the first the weights come from the L2 cache. */
+static void direct_rows(const struct cpu_matmul *table, const struct cpu_weight *w, int r0, int r1,
                         const struct quant_act *x, int t0, int rows, float *y, size_t y_stride)
 {
     size_t bytes = tensor_row_bytes(w->type, (uint64_t)w->n_in);
     int group = bytes < GROUP_BYTES ? (int)(GROUP_BYTES / bytes) : 1;
+    cpu_window_fn *window = table->window[w->type];
     for (int g = r0; g < r1; g += group) {
+        const uint8_t *first = (const uint8_t *)w->data + (size_t)g * bytes;
+        int n = smaller(group, r1 - g);
+        if (window && rows > 1) {
+            window(first, n, x, t0, rows, y + (g - r0), y_stride);
+            continue;
+        }
         for (int t = 0; t < rows; t++)
-            direct((const uint8_t *)w->data + (size_t)g * bytes, smaller(group, r1 - g), x, t0 + t,
-                   y + (size_t)t * y_stride + (g - r0));
+            table->direct[w->type](first, n, x, t0 + t, y + (size_t)t * y_stride + (g - r0));
     }
 }
 
@@ -328,9 +335,11 @@ static void int_rows(const struct cpu_linear_ctx *ctx, int worker, const struct 
         tile_rows(ctx, worker, w, r0, r1, x, t0, rows, y, y_stride);
         return;
     }
-    cpu_direct_fn *direct = ctx->table->direct[w->type];
-    if (direct && w->n_in <= CPU_DIRECT_MOST_N && (x->block == 32 || rows <= DIRECT_ROWS_256)) {
-        direct_rows(direct, w, r0, r1, x, t0, rows, y, y_stride);
+    int most = x->block == 32                  ? rows
+               : ctx->table->window[w->type] ? WINDOW_ROWS_256
+                                             : DIRECT_ROWS_256;
+    if (ctx->table->direct[w->type] && w->n_in <= CPU_DIRECT_MOST_N && rows <= most) {
+        direct_rows(ctx->table, w, r0, r1, x, t0, rows, y, y_stride);
         return;
     }
     /* Few activation rows: one weight row at a time stays in the L1 cache between both steps. */

@@ -31,6 +31,11 @@ typedef void cpu_dot_int_fn(const struct quant_row *w, const struct quant_act *x
 #define CPU_DIRECT_MOST_N 16384
 typedef void cpu_direct_fn(const void *w, int w_rows, const struct quant_act *x, int t, float *y);
 
+/* The same for activation rows t to t + rows - 1, results to y[i * y_stride + r]: weights are read
+ * and taken apart once for several of them. */
+typedef void cpu_window_fn(const void *w, int w_rows, const struct quant_act *x, int t, int rows,
+                           float *y, size_t y_stride);
+
 /* Prefill: products of up to CPU_TILE_W_ROWS weight rows and CPU_TILE_ROWS activation rows, whose
  * lanes are activation rows. A weight row is a record of bytes: its codes as signed bytes, then
  * these parts, each at an offset that n alone gives (cpu_tile_layout). */
@@ -79,6 +84,7 @@ struct cpu_matmul {
     cpu_tile_float_fn *tile_float[TENSOR_TYPES]; /* the same types; NULL: there is none */
     quant_unpack_fn *unpack[TENSOR_TYPES];     /* QUANT_INT32 and QUANT_INT256 types */
     cpu_direct_fn *direct[TENSOR_TYPES];       /* NULL: the type has no such kernel */
+    cpu_window_fn *window[TENSOR_TYPES];       /* the same; those who have it have direct */
     struct cpu_tile tile[TENSOR_TYPES];
     cpu_tile_pack_fn *tile_pack; /* where any type has a tile form */
     cpu_dot_int_fn *dot_int32, *dot_int32_min, *dot_int32_d16;

@@ -14,9 +14,9 @@
 #define UNWRITTEN 0x7fc0a5a5u /* a NaN that no kernel makes */
 
 /* The tables are walked entry by entry; this fails to build when the struct gets an entry that
- * the functions below do not know: four arrays by type and one of two functions, five integer
+ * the functions below do not know: five arrays by type and one of two functions, five integer
  * dots, the packing of tiles and the rounding. */
-_Static_assert(sizeof(struct cpu_matmul) == (6 * TENSOR_TYPES + 7) * sizeof(void (*)(void)),
+_Static_assert(sizeof(struct cpu_matmul) == (7 * TENSOR_TYPES + 7) * sizeof(void (*)(void)),
                "a kernel of struct cpu_matmul is not checked");
 
 static struct cpu_matmul c_table, table;
@@ -303,6 +303,40 @@ static void check_direct_rows(struct check *c, uint32_t type, const char *isa, i
     check_buffer_free(&y);
 }
 
+/* The same for several activation rows. */
+static void check_window_rows(struct check *c, uint32_t type, const char *isa, int n, int rows,
+                              enum fill fill, const struct quant_act *acts)
+{
+    int w_rows = 1 + rows % 3, y_stride = w_rows + rows % 2;
+    int t0 = (int)check_below(c, (uint32_t)(MOST_ROWS - rows + 1));
+    size_t bytes = tensor_row_bytes(type, (uint64_t)n);
+    uint8_t *w = check_edge(0, bytes * (size_t)w_rows);
+    struct row_memory row = row_new(n);
+    struct check_buffer y = check_buffer_new((size_t)(rows * y_stride) * 4, 4);
+    float *got = (float *)y.data, column[8];
+    for (int k = 0; k < rows * y_stride; k++)
+        ((uint32_t *)y.data)[k] = UNWRITTEN;
+    fill_blocks(c, type, w, n * w_rows, fill);
+    table.window[type](w, w_rows, acts, t0, rows, got, (size_t)y_stride);
+    bool ok = check_buffer_intact(&y);
+    for (int r = 0; r < y_stride; r++) {
+        if (r < w_rows) {
+            c_table.unpack[type](w + (size_t)r * bytes, n, &row.row);
+            dot_of(&c_table, type)(&row.row, acts, t0, rows, column, 1);
+        }
+        for (int t = 0; t < rows; t++) {
+            uint32_t bits;
+            memcpy(&bits, &got[t * y_stride + r], 4);
+            ok = ok && (r < w_rows ? check_same(&column[t], &got[t * y_stride + r], 1)
+                                   : bits == UNWRITTEN);
+        }
+    }
+    check_ok(c, ok, "%s window %s, n %d, %d x %d rows from %d, fill %d", isa,
+             tensor_type_info(type)->name, n, w_rows, rows, t0, fill);
+    row_free(&row);
+    check_buffer_free(&y);
+}
+
 static void check_direct(struct check *c, uint32_t type, const char *isa)
 {
     const struct tensor_type_info *info = tensor_type_info(type);
@@ -312,6 +346,8 @@ static void check_direct(struct check *c, uint32_t type, const char *isa)
         for (enum fill fill = 0; fill < FILLS; fill++) {
             for (int w_rows = 1; w_rows <= 8; w_rows++)
                 check_direct_rows(c, type, isa, n, w_rows, fill, acts);
+            for (int rows = 1; rows <= 8 && table.window[type]; rows++)
+                check_window_rows(c, type, isa, n, rows, fill, acts);
         }
     }
 }

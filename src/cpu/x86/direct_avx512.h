@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One activation row times weight rows, straight from the file's bytes with AVX-512 (matmul.h,
+/* One to four activation rows times weight rows, straight from the file's bytes with AVX-512 (matmul.h,
  * cpu_direct_fn): the frame that all types with blocks of 256 values share.
  *
  * Codes stay unsigned bytes: two products of a code and an activation fit 16 bits (2 * 63 * 127),
@@ -11,6 +11,8 @@
 
 #include "cpu/x86/scales.h"
 #include "cpu/x86/sums_avx512.h"
+
+#define DIRECT_ROWS 4
 
 /* The activation row as bytes, with sums as the types want them. */
 struct activations {
@@ -67,47 +69,90 @@ struct direct_layout {
     bool with_min;
 };
 
-/* One weight row. */
-INLINE float direct_row(const uint8_t *row, const struct activations *x,
-                        const struct direct_layout l, direct_block_fn *block)
+/* One weight row times `rows` (at most DIRECT_ROWS) activation rows. What a block's codes, scales
+ * and minimums are is the same for all of them, which leaves the compiler to work it out once. */
+INLINE void direct_row(const uint8_t *row, const struct activations *x, const int rows,
+                       const struct direct_layout l, direct_block_fn *block, float *y,
+                       size_t y_stride)
 {
-    __m256 chain = _mm256_setzero_ps();
+    __m256 chain[DIRECT_ROWS];
+    for (int r = 0; r < rows; r++)
+        chain[r] = _mm256_setzero_ps();
     for (int g = 0; g < x->blocks; g += 8) {
-        __m512i sum[8] = {0};
-        __m128i min[8] = {0};
+        __m512i sum[DIRECT_ROWS][8];
+        __m128i min[DIRECT_ROWS][8];
         int count = x->blocks - g < 8 ? x->blocks - g : 8;
         const uint8_t *first = row + g * l.block_bytes;
         for (int b = 0; b < count; b++) {
             const uint8_t *at = first + b * l.block_bytes;
             x86_prefetch_ahead(at, l.block_bytes);
-            struct block_sums s = block(at, x, g + b);
-            sum[b] = s.sum;
-            if (l.with_min)
-                min[b] = s.min;
+            for (int r = 0; r < rows; r++) {
+                struct block_sums s = block(at, &x[r], g + b);
+                sum[r][b] = s.sum;
+                if (l.with_min)
+                    min[r][b] = s.min;
+            }
         }
-        __m256 dx = load_scales(x->d + g, count);
-        __m256 dw = x86_load_halves(first + l.d_at, l.block_bytes, count);
+        for (int b = count; b < 8; b++) {
+            for (int r = 0; r < rows; r++) {
+                sum[r][b] = _mm512_setzero_si512();
+                min[r][b] = _mm_setzero_si128();
+            }
+        }
+        __m256 dw = x86_load_halves(first + l.d_at, l.block_bytes, count), dmin = dw;
         dw = _mm256_mul_ps(dw, _mm256_set1_ps(l.d_factor)); /* exact */
-        __m256 isum = _mm256_cvtepi32_ps(sum_wide(sum));
-        chain = _mm256_fmadd_ps(_mm256_mul_ps(dw, dx), isum, chain);
-        if (l.with_min) {
-            dw = x86_load_halves(first + l.d_at + 2, l.block_bytes, count);
-            __m256 msum = _mm256_cvtepi32_ps(sum_narrow(min));
-            chain = _mm256_fnmadd_ps(_mm256_mul_ps(dw, dx), msum, chain);
+        if (l.with_min)
+            dmin = x86_load_halves(first + l.d_at + 2, l.block_bytes, count);
+        for (int r = 0; r < rows; r++) {
+            __m256 dx = load_scales(x[r].d + g, count);
+            __m256 isum = _mm256_cvtepi32_ps(sum_wide(sum[r]));
+            chain[r] = _mm256_fmadd_ps(_mm256_mul_ps(dw, dx), isum, chain[r]);
+            if (l.with_min) {
+                __m256 msum = _mm256_cvtepi32_ps(sum_narrow(min[r]));
+                chain[r] = _mm256_fnmadd_ps(_mm256_mul_ps(dmin, dx), msum, chain[r]);
+            }
         }
     }
-    return add_tree(chain);
+    for (int r = 0; r < rows; r++)
+        y[(size_t)r * y_stride] = add_tree(chain[r]);
 }
 
-INLINE void direct_rows(const void *w, int w_rows, const struct quant_act *x, int t, float *y,
-                        const int order[8], const struct direct_layout l, direct_block_fn *block)
+INLINE void direct_rows(const void *w, int w_rows, const struct quant_act *x, int t,
+                        const int rows, float *y, size_t y_stride, const int order[8],
+                        const struct direct_layout l, direct_block_fn *block)
 {
-    struct activations a;
-    take_activations(&a, x, t, order);
-    for (int r = 0; r < w_rows; r++)
-        y[r] = direct_row((const uint8_t *)w + (size_t)r * (size_t)(a.blocks * l.block_bytes), &a,
-                          l, block);
+    struct activations a[DIRECT_ROWS];
+    for (int r = 0; r < rows; r++)
+        take_activations(&a[r], x, t + r, order);
+    for (int j = 0; j < w_rows; j++)
+        direct_row((const uint8_t *)w + (size_t)j * (size_t)(a->blocks * l.block_bytes), a, rows, l,
+                   block, y + j, y_stride);
 }
+
+/* direct_TYPE. */
+#define DIRECT(name, order, ...)                                                                   \
+    static void direct_##name(const void *w, int w_rows, const struct quant_act *x, int t,         \
+                              float *y)                                                            \
+    {                                                                                              \
+        direct_rows(w, w_rows, x, t, 1, y, 0, order, (struct direct_layout){__VA_ARGS__},          \
+                    block_##name);                                                                 \
+    }
+
+/* direct_TYPE and window_TYPE. */
+#define DIRECT_AND_WINDOW(name, order, ...)                                                        \
+    DIRECT(name, order, __VA_ARGS__)                                                               \
+    static void window_##name(const void *w, int w_rows, const struct quant_act *x, int t,         \
+                              int rows, float *y, size_t y_stride)                                 \
+    {                                                                                              \
+        for (; rows >= 4; rows -= 4, t += 4, y += 4 * y_stride)                                    \
+            direct_rows(w, w_rows, x, t, 4, y, y_stride, order,                                    \
+                        (struct direct_layout){__VA_ARGS__}, block_##name);                        \
+        for (; rows >= 2; rows -= 2, t += 2, y += 2 * y_stride)                                    \
+            direct_rows(w, w_rows, x, t, 2, y, y_stride, order,                                    \
+                        (struct direct_layout){__VA_ARGS__}, block_##name);                        \
+        if (rows)                                                                                  \
+            direct_##name(w, w_rows, x, t, y);                                                     \
+    }
 
 /* Scale `first` in the words of the lower half, `second` in those of the upper. */
 INLINE __m512i two_scales(__m512i scales, int first, int second)

@@ -33,11 +33,7 @@ INLINE struct block_sums block_iq1_s(const uint8_t *b, const struct activations 
     return (struct block_sums){.sum = _mm512_add_epi32(sum[0], sum[1])};
 }
 
-static void direct_iq1_s(const void *w, int w_rows, const struct quant_act *x, int t, float *y)
-{
-    direct_rows(w, w_rows, x, t, y, order_of_file, (struct direct_layout){50, 0, 0.125f, false},
-                block_iq1_s);
-}
+DIRECT(iq1_s, order_of_file, 50, 0, 0.125f, false)
 
 void cpu_set_direct_iq1_avx512_vbmi(struct cpu_matmul *m)
 {

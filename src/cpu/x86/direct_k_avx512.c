@@ -162,35 +162,11 @@ INLINE struct block_sums block_q6_k(const uint8_t *b, const struct activations *
     return s;
 }
 
-static void direct_q2_k(const void *w, int w_rows, const struct quant_act *x, int t, float *y)
-{
-    direct_rows(w, w_rows, x, t, y, order_q2_k, (struct direct_layout){84, 80, 1, true},
-                block_q2_k);
-}
-
-static void direct_q3_k(const void *w, int w_rows, const struct quant_act *x, int t, float *y)
-{
-    direct_rows(w, w_rows, x, t, y, order_q2_k, (struct direct_layout){110, 108, 1, false},
-                block_q3_k);
-}
-
-static void direct_q4_k(const void *w, int w_rows, const struct quant_act *x, int t, float *y)
-{
-    direct_rows(w, w_rows, x, t, y, order_q4_k, (struct direct_layout){144, 0, 1, true},
-                block_q4_k);
-}
-
-static void direct_q5_k(const void *w, int w_rows, const struct quant_act *x, int t, float *y)
-{
-    direct_rows(w, w_rows, x, t, y, order_q4_k, (struct direct_layout){176, 0, 1, true},
-                block_q5_k);
-}
-
-static void direct_q6_k(const void *w, int w_rows, const struct quant_act *x, int t, float *y)
-{
-    direct_rows(w, w_rows, x, t, y, order_of_file, (struct direct_layout){210, 208, 1, false},
-                block_q6_k);
-}
+DIRECT_AND_WINDOW(q2_k, order_q2_k, 84, 80, 1, true)
+DIRECT_AND_WINDOW(q3_k, order_q2_k, 110, 108, 1, false)
+DIRECT_AND_WINDOW(q4_k, order_q4_k, 144, 0, 1, true)
+DIRECT_AND_WINDOW(q5_k, order_q4_k, 176, 0, 1, true)
+DIRECT_AND_WINDOW(q6_k, order_of_file, 210, 208, 1, false)
 
 #ifdef __AVX512VNNI__
 void cpu_set_direct_k_avx512_vnni(struct cpu_matmul *m)
@@ -199,8 +175,13 @@ void cpu_set_direct_k_avx512(struct cpu_matmul *m)
 #endif
 {
     m->direct[TYPE_Q2_K] = direct_q2_k;
+    m->window[TYPE_Q2_K] = window_q2_k;
     m->direct[TYPE_Q3_K] = direct_q3_k;
+    m->window[TYPE_Q3_K] = window_q3_k;
     m->direct[TYPE_Q4_K] = direct_q4_k;
+    m->window[TYPE_Q4_K] = window_q4_k;
     m->direct[TYPE_Q5_K] = direct_q5_k;
+    m->window[TYPE_Q5_K] = window_q5_k;
     m->direct[TYPE_Q6_K] = direct_q6_k;
+    m->window[TYPE_Q6_K] = window_q6_k;
 }

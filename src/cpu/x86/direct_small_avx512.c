@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One activation row times weight rows of types with blocks of 32 and 64 values, straight from the
+/* One to four activation rows times weight rows of types with blocks of 32 and 64 values, straight from the
  * file's bytes with AVX-512 VNNI (matmul.h, cpu_direct_fn).
  *
  * Codes are made unsigned bytes by adding a constant, and four products at a time are added to 32
@@ -90,25 +90,33 @@ INLINE __m256i sum_pairs(const __m512i *s)
     return _mm512_castsi512_si256(_mm512_shuffle_i64x2(a, a, _MM_SHUFFLE(2, 0, 2, 0)));
 }
 
-INLINE float direct_row(const uint8_t *row, const struct activations *x, const int block_bytes,
-                        codes_fn *codes)
+/* One weight row times `rows` (at most 4) activation rows. */
+INLINE void direct_row(const uint8_t *row, const struct activations *x, const int rows,
+                       const int block_bytes, codes_fn *codes, float *y, size_t y_stride)
 {
-    __m256 chain = _mm256_setzero_ps();
+    __m256 chain[4];
+    for (int r = 0; r < rows; r++)
+        chain[r] = _mm256_setzero_ps();
     for (int g = 0; g < x->blocks; g += 8, row += 8 * block_bytes) {
-        __m512i sum[4];
+        __m512i sum[4][4];
         int count = x->blocks - g;
         x86_prefetch_ahead(row, 8 * block_bytes);
         for (int p = 0; p < 4; p++) {
             /* In place of a block that is not there its activations, all zero, meet another. */
             const uint8_t *first = row + (p < count ? p : 0) * block_bytes;
             const uint8_t *second = row + (p + 4 < count ? p + 4 : 0) * block_bytes;
-            __m512i q = _mm512_load_si512(x->q + 32 * g + 64 * p);
-            sum[p] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes(first, second), q);
+            __m512i both = codes(first, second);
+            for (int r = 0; r < rows; r++) {
+                __m512i q = _mm512_load_si512(x[r].q + 32 * g + 64 * p);
+                sum[r][p] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), both, q);
+            }
         }
         __m128i d = eight_halves(row, (size_t)block_bytes, count);
-        chain = add_group(chain, sum_pairs(sum), d, x, g);
+        for (int r = 0; r < rows; r++)
+            chain[r] = add_group(chain[r], sum_pairs(sum[r]), d, &x[r], g);
     }
-    return add_tree(chain);
+    for (int r = 0; r < rows; r++)
+        y[(size_t)r * y_stride] = add_tree(chain[r]);
 }
 
 /* 32 nibbles of each of two blocks, whose 16 bytes start at a and b. */
@@ -149,34 +157,47 @@ INLINE __m512i codes_iq4_nl(const uint8_t *first, const uint8_t *second)
     return _mm512_shuffle_epi8(table, two_nibbles(first + 2, second + 2));
 }
 
-INLINE void direct(const uint8_t *w, int w_rows, const struct quant_act *x, int t, float *y,
-                   const int constant, const int block_bytes, codes_fn *codes)
+INLINE void direct(const uint8_t *w, int w_rows, const struct quant_act *x, int t, const int rows,
+                   float *y, size_t y_stride, const int constant, const int block_bytes,
+                   codes_fn *codes)
 {
-    struct activations a;
-    take_pairs(&a, x, t, constant);
-    for (int r = 0; r < w_rows; r++, w += a.blocks * block_bytes)
-        y[r] = direct_row(w, &a, block_bytes, codes);
+    struct activations a[4];
+    for (int r = 0; r < rows; r++)
+        take_pairs(&a[r], x, t + r, constant);
+    for (int j = 0; j < w_rows; j++, w += a->blocks * block_bytes)
+        direct_row(w, a, rows, block_bytes, codes, y + j, y_stride);
 }
 
-static void direct_q4_0(const void *w, int w_rows, const struct quant_act *x, int t, float *y)
-{
-    direct(w, w_rows, x, t, y, 8, 18, codes_q4_0);
-}
+/* Both kernels of a type, direct_TYPE and window_TYPE, made of rows_TYPE. */
+#define DIRECT(name)                                                                               \
+    static void direct_##name(const void *w, int w_rows, const struct quant_act *x, int t,         \
+                              float *y)                                                            \
+    {                                                                                              \
+        rows_##name(w, w_rows, x, t, 1, y, 0);                                                     \
+    }                                                                                              \
+    static void window_##name(const void *w, int w_rows, const struct quant_act *x, int t,         \
+                              int rows, float *y, size_t y_stride)                                 \
+    {                                                                                              \
+        for (; rows >= 4; rows -= 4, t += 4, y += 4 * y_stride)                                    \
+            rows_##name(w, w_rows, x, t, 4, y, y_stride);                                          \
+        for (; rows >= 2; rows -= 2, t += 2, y += 2 * y_stride)                                    \
+            rows_##name(w, w_rows, x, t, 2, y, y_stride);                                          \
+        if (rows)                                                                                  \
+            rows_##name(w, w_rows, x, t, 1, y, 0);                                                 \
+    }
 
-static void direct_q5_0(const void *w, int w_rows, const struct quant_act *x, int t, float *y)
-{
-    direct(w, w_rows, x, t, y, 16, 22, codes_q5_0);
-}
+#define ROWS32(name, constant, block_bytes)                                                        \
+    INLINE void rows_##name(const void *w, int w_rows, const struct quant_act *x, int t,           \
+                            const int rows, float *y, size_t y_stride)                             \
+    {                                                                                              \
+        direct(w, w_rows, x, t, rows, y, y_stride, constant, block_bytes, codes_##name);           \
+    }                                                                                              \
+    DIRECT(name)
 
-static void direct_q8_0(const void *w, int w_rows, const struct quant_act *x, int t, float *y)
-{
-    direct(w, w_rows, x, t, y, 128, 34, codes_q8_0);
-}
-
-static void direct_iq4_nl(const void *w, int w_rows, const struct quant_act *x, int t, float *y)
-{
-    direct(w, w_rows, x, t, y, 128, 18, codes_iq4_nl);
-}
+ROWS32(q4_0, 8, 18)
+ROWS32(q5_0, 16, 22)
+ROWS32(q8_0, 128, 34)
+ROWS32(iq4_nl, 128, 18)
 
 /* --- Q2_0: 64 values in 16 bytes, value 4k + j in bits 2j of byte k --- */
 
@@ -213,12 +234,15 @@ INLINE __m256i sum_parts(const __m512i *s)
                             _mm256_permute2x128_si256(half[0], half[1], 0x31));
 }
 
-INLINE float direct_row_q2_0(const uint8_t *row, const struct activations *x)
+INLINE void direct_row_q2_0(const uint8_t *row, const struct activations *x, const int rows,
+                            float *y, size_t y_stride)
 {
     const __m512i shift = _mm512_setr_epi64(0, 0, 2, 2, 4, 4, 6, 6);
-    __m256 chain = _mm256_setzero_ps();
+    __m256 chain[4];
+    for (int r = 0; r < rows; r++)
+        chain[r] = _mm256_setzero_ps();
     for (int g = 0; g < x->blocks; g += 8, row += 4 * 18) {
-        __m512i sum[4];
+        __m512i sum[4][4];
         uint64_t d = 0;
         int count = (x->blocks - g) / 2; /* blocks of 64 */
         x86_prefetch_ahead(row, 4 * 18);
@@ -228,28 +252,42 @@ INLINE float direct_row_q2_0(const uint8_t *row, const struct activations *x)
                 d |= (uint64_t)bytes_u16(block) << 16 * b;
             __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(block + 2)));
             v = _mm512_and_si512(_mm512_srlv_epi64(v, shift), _mm512_set1_epi8(3));
-            sum[b] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), v,
-                                         _mm512_load_si512(x->q + 32 * g + 64 * b));
+            for (int r = 0; r < rows; r++)
+                sum[r][b] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), v,
+                                                _mm512_load_si512(x[r].q + 32 * g + 64 * b));
         }
         __m128i both = _mm_cvtsi64_si128((long long)d); /* the two parts of a block share it */
-        chain = add_group(chain, sum_parts(sum), _mm_unpacklo_epi16(both, both), x, g);
+        both = _mm_unpacklo_epi16(both, both);
+        for (int r = 0; r < rows; r++)
+            chain[r] = add_group(chain[r], sum_parts(sum[r]), both, &x[r], g);
     }
-    return add_tree(chain);
+    for (int r = 0; r < rows; r++)
+        y[(size_t)r * y_stride] = add_tree(chain[r]);
 }
 
-static void direct_q2_0(const void *w, int w_rows, const struct quant_act *x, int t, float *y)
+INLINE void rows_q2_0(const void *w, int w_rows, const struct quant_act *x, int t, const int rows,
+                      float *y, size_t y_stride)
 {
-    struct activations a;
-    take_planes(&a, x, t);
-    for (int r = 0; r < w_rows; r++)
-        y[r] = direct_row_q2_0((const uint8_t *)w + (size_t)r * (size_t)(a.blocks / 2) * 18, &a);
+    struct activations a[4];
+    for (int r = 0; r < rows; r++)
+        take_planes(&a[r], x, t + r);
+    for (int j = 0; j < w_rows; j++)
+        direct_row_q2_0((const uint8_t *)w + (size_t)j * (size_t)(a->blocks / 2) * 18, a, rows,
+                        y + j, y_stride);
 }
+
+DIRECT(q2_0)
 
 void cpu_set_direct_small_avx512_vnni(struct cpu_matmul *m)
 {
     m->direct[TYPE_Q4_0] = direct_q4_0;
+    m->window[TYPE_Q4_0] = window_q4_0;
     m->direct[TYPE_Q5_0] = direct_q5_0;
+    m->window[TYPE_Q5_0] = window_q5_0;
     m->direct[TYPE_Q8_0] = direct_q8_0;
+    m->window[TYPE_Q8_0] = window_q8_0;
     m->direct[TYPE_IQ4_NL] = direct_iq4_nl;
+    m->window[TYPE_IQ4_NL] = window_iq4_nl;
     m->direct[TYPE_Q2_0] = direct_q2_0;
+    m->window[TYPE_Q2_0] = window_q2_0;
 }
