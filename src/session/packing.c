@@ -194,8 +194,10 @@ static bool check_record(struct packing *g, const struct expert_record *r, void 
 static int packed_next(void *ctx, struct expert_record *out, int most, struct err *e)
 {
     struct packing *g = ctx;
-    const struct pack_layer *y = &g->pack.layer[g->layer];
     int n = g->inner.next(g->inner.ctx, out, most, e);
+    if (g->layer >= g->pack.layers) /* a draft layer, as it is in its file */
+        return n;
+    const struct pack_layer *y = &g->pack.layer[g->layer];
     for (int i = 0; i < n; i++) {
         const char *record = out[i].part[0];
         /* The slot is the stream's own memory, and nobody reads it before it is handed out. */

@@ -88,7 +88,7 @@ bool engine_stream_config(const struct strata_model *m, struct stream_config *c,
         return false;
     for (int l = 0; l < n; l++) {
         struct model_experts x;
-        if (m->packing) {
+        if (m->packing && l < info->layers) { /* it has no draft layer */
             packing_place(m, l, gguf_parts(m->file), &layers[l]);
             continue;
         }
