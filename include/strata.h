@@ -71,7 +71,7 @@ enum strata_draft {
     STRATA_DRAFT_AUTO = 0, /* as LOOKUP */
     STRATA_DRAFT_OFF,
     STRATA_DRAFT_LOOKUP,   /* what followed when the conversation was at the same words before */
-    STRATA_DRAFT_MTP,      /* else the file's own draft layer, which a file may have: takes memory */
+    STRATA_DRAFT_MTP,      /* else a draft layer, which the model's file or draft_model has: takes memory */
 };
 
 enum strata_note_level { STRATA_NOTE = 0, STRATA_DETAIL };
@@ -88,6 +88,8 @@ struct strata_options {
     int band, tile, window;  /* rows of a prompt together, of one product, of a decode step (1 to 8);
                                 0: band as the plan can afford, tile 64, window 8 */
     enum strata_draft draft;
+    const char *draft_model; /* a draft layer in a file of its own, for MTP, which AUTO then is; with
+                                OFF and LOOKUP it is not opened; NULL: that of the model's file */
     int draft_rows;          /* rows of a window with guesses, as far as there are any; 0: those that
                                 measured times and the share of right guesses suggest */
     int sessions;            /* that may exist together; 0: 1 */

@@ -297,6 +297,8 @@ const struct option_line option_lines[OPTIONS] = {
      .help = "most tokens of a decode step, 1 to 8 (8)", .is_rare = true, .least = 1, .most = 8},
     {OPTION_DRAFT, MACHINE, OPTION_CHOICE, 0, "draft", "auto|off|lookup|mtp", PLANNED,
      .help = "guess tokens where it pays, same text (auto)", .words = "auto|off|lookup|mtp"},
+    {OPTION_DRAFT_MODEL, MACHINE, OPTION_TEXT, 0, "draft-model", "FILE", PLANNED,
+     .help = "a draft (MTP) layer in a file of its own, to guess with", .is_rare = true},
 
     /* Everywhere. */
     {OPTION_PROFILE, MACHINE, OPTION_FLAG, 0, "profile", NULL, RUN | BENCH,

@@ -57,7 +57,7 @@ struct gguf_key {
 struct gguf_file *gguf_open(const char *path, struct err *e);
 void gguf_close(struct gguf_file *g);
 
-/* Parts are counted from 0. Descriptors stay open (for buffered reads) until gguf_close. */
+/* Parts are counted from 0; those of a joined file (join.h) come last. Descriptors stay open (for buffered reads) until gguf_close. */
 int gguf_parts(const struct gguf_file *g);
 const char *gguf_part_path(const struct gguf_file *g, int part);
 int gguf_part_fd(const struct gguf_file *g, int part);
@@ -131,7 +131,7 @@ void gguf_strings_free(struct gguf_strings *s);
 
 /* Model fingerprint (formats.md section 1): xxh3-128 with seed 0, in canonical (big-endian) form,
  * over, part after part, the bytes from 0 to the end of the tensor table and the size of the file
- * as a little-endian u64. Reads the metadata once more. */
+ * as a little-endian u64; a joined file does not count. Reads the metadata once more. */
 bool gguf_fingerprint(const struct gguf_file *g, uint8_t out[16], struct err *e);
 
 #endif

@@ -359,7 +359,7 @@ bool gguf_fingerprint(const struct gguf_file *g, uint8_t out[16], struct err *e)
         return err_set(e, ERR_MEMORY, "out of memory: state of the model fingerprint");
     XXH3_128bits_reset(state);
     bool ok = true;
-    for (int i = 0; ok && i < g->n_parts; i++)
+    for (int i = 0; ok && i < gguf_own_parts(g); i++)
         ok = hash_header(state, &g->parts[i], e);
     if (ok) {
         XXH128_canonical_t canonical;

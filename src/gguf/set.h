@@ -4,6 +4,7 @@
 #define STRATA_GGUF_SET_H
 
 #include "gguf/gguf.h"
+#include "gguf/join.h"
 #include "gguf/names.h"
 
 struct gguf_part {
@@ -33,6 +34,8 @@ struct gguf_tensors {
 struct gguf_file {
     struct gguf_part *parts;
     int n_parts, parts_room;
+    int n_joined; /* the last of the parts, which another file brought (join.h) */
+    char joined_prefix[GGUF_JOIN_PREFIX];
     struct gguf_keys keys; /* of the first part */
     struct gguf_tensors tensors;
 };

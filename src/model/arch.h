@@ -20,6 +20,7 @@ struct model {
     int band, tile;
     int held;                /* rows of a held window */
     bool wants_draft;        /* the draft layer is to be bound */
+    bool has_draft_file;     /* it came with a file of its own */
     int draft_width;         /* values of a row of its residual */
     void *device, *host;     /* backend block, host block */
     size_t device_bytes, host_bytes;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "gguf/join.h"
 #include "model/arch.h"
 
 static const struct arch *const archs[] = {&arch_qwen4exp, &arch_qwen3moe, &arch_qwen3next,
@@ -64,13 +65,15 @@ static struct model *open_as(const struct gguf_file *g, bool wants_draft, struct
     m->file = g;
     m->info.arch = arch->name;
     m->wants_draft = wants_draft;
+    m->has_draft_file = gguf_own_parts(g) < gguf_parts(g);
     weights_init(&m->weights, g);
     if (!arch->does->open(m, e)) {
         model_free(m);
         return NULL;
     }
     if (wants_draft && !m->info.has_draft) {
-        err_set(e, ERR_USAGE, "%s: the file has no draft layer", gguf_part_path(g, 0));
+        err_set(e, ERR_USAGE, "%s: the %s has no draft layer", gguf_part_path(g, 0),
+                m->has_draft_file ? "architecture" : "file");
         model_free(m);
         return NULL;
     }

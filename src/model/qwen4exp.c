@@ -183,7 +183,7 @@ static bool read_hparams(struct model *m, struct net *n, struct err *e)
                              "%d heads do not share %d key heads evenly", n->attn.n_head,
                              n->attn.n_kv);
     const struct rope_rules rules = {.sections = ROPE_SECTIONS_OPTIONAL};
-    m->info.has_draft = m->wants_draft && n->n_layer < n_all;
+    m->info.has_draft = m->wants_draft && (n->n_layer < n_all || m->has_draft_file);
     n->layer = mem_alloc_array((size_t)n->n_layer + 1, sizeof *n->layer, "layers", e);
     if (!n->layer || e->code != ERR_NONE || !rope_read(&h, n->attn.d_head, &rules, &n->attn.rope) ||
         !read_ngram(&h, n) || !read_layer_kinds(&h, n, n_all))

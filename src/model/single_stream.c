@@ -107,7 +107,8 @@ static bool read_hparams(struct model *m, const struct single_kind *kind, struct
     n->embd = hparam_int(&h, "embedding_length", 1, 1 << 20);
     n->eps = hparam_positive(&h, "attention.layer_norm_rms_epsilon");
     m->info.context = hparam_int(&h, "context_length", 1, INT32_MAX);
-    m->info.has_draft = m->wants_draft && n->n_layer < n_all;
+    m->info.has_draft =
+        m->wants_draft && kind->has_delta && (n->n_layer < n_all || m->has_draft_file);
     n->layer = mem_alloc_array((size_t)n->n_layer + 1, sizeof *n->layer, "layers", e);
     return n->layer && e->code == ERR_NONE && read_attention(&h, n, n_all, kind) &&
            (!kind->has_delta || read_delta(&h, n, kind->grouped)) &&

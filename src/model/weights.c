@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/tensor_type.h"
+#include "gguf/join.h"
 
 #define NAME_BYTES 96
 #define VOCABULARY_MOST (1 << 24)
@@ -43,7 +44,7 @@ static const struct gguf_tensor *need(struct weights *w, const char *name, struc
 {
     const struct gguf_tensor *t = gguf_tensor_find(w->file, name);
     if (!t)
-        err_set(e, ERR_FORMAT, "%s: tensor \"%s\" is missing", gguf_part_path(w->file, 0), name);
+        err_set(e, ERR_FORMAT, "%s: tensor \"%s\" is missing", gguf_home_path(w->file, name), name);
     else if (!tensor_type_info(t->type)->is_weight) {
         err_set(e, ERR_FORMAT, "%s: tensor \"%s\": type %s is no weight type", path_of(w, t), name,
                 tensor_type_info(t->type)->name);

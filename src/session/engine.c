@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "model/draft_file.h"
 #include "session/engine.h"
 
 /* ---- Opening -------------------------------------------------------------------------------- */
@@ -30,6 +31,11 @@ static bool copy_options(struct strata_model *m, const struct strata_options *o,
         !copy_text(&m->moce, own->moce, e) || !copy_text(&m->popularity, own->popularity, e) ||
         !copy_text(&m->sidecar, own->sidecar, e))
         return false;
+    if (own->draft_model && own->draft == STRATA_DRAFT_AUTO)
+        own->draft = STRATA_DRAFT_MTP;
+    if (own->draft == STRATA_DRAFT_MTP && !copy_text(&m->draft_path, own->draft_model, e))
+        return false;
+    own->draft_model = m->draft_path;
     own->arena = m->arena;
     own->isa = m->isa_name;
     own->io = m->io_engine;
@@ -95,8 +101,9 @@ static bool open_model(struct strata_model *m, const char *path, const struct st
         return false;
     take_notes(m);
     m->file = gguf_open(path, e);
+    bool ok = m->file && (!m->draft_path || draft_file_join(m->file, m->draft_path, e));
     m->metadata_bytes = mem_in_use() - before;
-    return m->file != NULL;
+    return ok;
 }
 
 struct strata_model *strata_model_open(const char *path, const struct strata_options *options,
@@ -146,6 +153,7 @@ void strata_model_free(struct strata_model *m)
     mem_free(m->io_engine);
     mem_free(m->isa_name);
     mem_free(m->arena);
+    mem_free(m->draft_path);
     mem_free(m->path);
     mem_free(m);
 }

@@ -39,6 +39,7 @@ struct session_counters {
 
 struct strata_model {
     char *path, *arena, *isa_name, *io_engine, *chat_family, *sidecar; /* copies; all but path may be NULL */
+    char *draft_path; /* a copy; NULL: no file of a draft layer is used */
     char *policy, *read_ahead, *moce, *popularity;           /* likewise */
     struct strata_options options;                           /* its texts point to the copies */
 

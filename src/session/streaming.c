@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "gguf/join.h"
 #include "session/engine.h"
 #include "stream/profile.h"
 
@@ -99,17 +100,18 @@ int streaming_split(const struct strata_model *m, const struct stream_config *c)
 
 /* ---- copies --------------------------------------------------------------------------------- */
 
-/* Parts of a copy of the model into paths[0..parts-1]: it must be the same model. */
+/* Parts of a copy of the model into paths[0..parts-1]: it must be the same model. A draft layer of
+ * another file is where it is. */
 static bool add_model(const struct strata_model *m, const char *path, char **paths, struct err *e)
 {
-    int parts = gguf_parts(m->file);
+    int parts = gguf_parts(m->file), own = gguf_own_parts(m->file);
     uint8_t mine[16], others[16];
     struct gguf_file *g = gguf_open(path, e);
     bool ok = g && gguf_fingerprint(m->file, mine, e) && gguf_fingerprint(g, others, e);
-    if (ok && (gguf_parts(g) != parts || memcmp(mine, others, sizeof mine)))
+    if (ok && (gguf_parts(g) != own || memcmp(mine, others, sizeof mine)))
         ok = err_set(e, ERR_FORMAT, "%s: it is no copy of %s", path, m->path);
     for (int i = 0; ok && i < parts; i++) {
-        const char *part = gguf_part_path(g, i);
+        const char *part = gguf_part_path(i < own ? g : m->file, i);
         ok = (paths[i] = mem_copy_text(part, strlen(part), e)) != NULL;
     }
     gguf_close(g);

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exit statuses, help and version: what scripts rely on before any model is opened."""
 
-from program import Case, DEMO, PROMPT, call, smoke
+import os
+
+from program import Case, DEMO, PROMPT, TINY, call, smoke
 
 COMMANDS = ["run", "chat", "inspect", "plan", "tokenize", "logits", "render"]
 
@@ -57,6 +59,15 @@ class Usage(Case):
                 (["render", "-m", DEMO], "--messages")]:
             with self.subTest(arguments=arguments):
                 self.fails(2, *arguments, names=[name])
+
+    def test_a_draft_layer_of_another_model_is_refused_unless_no_guesses_are_wanted(self):
+        run = ("run", "-m", DEMO, "-p", "x", "-n", "1")
+        for file, names in ((DEMO, ["no draft layer"]), ("missing.gguf", ["missing.gguf"]),
+                            (os.path.join(TINY, "q35_plain.gguf"), ["q35_plain.gguf", "qwen35moe", "qwen4exp"]),
+                            (os.path.join(TINY, "q4e_fused.gguf"), ["q4e_fused.gguf", "4 layers", "12"])):
+            with self.subTest(file=file):
+                self.fails(1, *run, "--draft-model", file, names=names)
+                self.succeeds(*run, "--draft-model", file, "--draft", "off")
 
     def test_quiet_leaves_only_the_answer(self):
         done = self.succeeds("run", "-m", DEMO, "-p", PROMPT, "-n", "3", "--seed", "1", "--quiet")
