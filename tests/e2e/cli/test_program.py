@@ -26,7 +26,7 @@ class Pages(Case):
 
     def test_completion_knows_commands_options_and_choices(self):
         script = self.write("completion", self.succeeds("help", "--completion", "bash").out)
-        for words, wanted in [(["ru"], "run"), (["run", "--ar"], "--arena"), (["run", "--kv", ""], "f16 f32"),
+        for words, wanted in [(["ru"], "run"), (["run", "--ar"], "--arena"), (["run", "--kv", ""], "f16 f32 q8_0"),
                               (["plan", "--js"], "--json")]:
             line = "source %s; COMP_WORDS=(strata %s); COMP_CWORD=%d; _strata; echo ${COMPREPLY[*]}" \
                 % (script, " ".join(word or "''" for word in words), len(words))
