@@ -14,6 +14,10 @@
 #define LEARN_CHANCE 0.1
 #define OUTLIER 4 /* a measured time counts as at most this many times what was usual */
 
+/* One row is timed again after so many windows of more, or a first time that was too long (the
+ * machine was busy, experts had to be read) would be held against it for ever. */
+#define PLAIN_AGAIN 64
+
 /* One deeper is tried after so many choices, then after twice as many, .. */
 #define PATIENCE_LEAST 8
 #define PATIENCE_MOST 128
@@ -64,6 +68,12 @@ int gate_rows(struct draft_gate *g, enum guess_kind kind, int guesses, double gu
     if (most == 1 || !(g->us[1] > 0))
         return 1;
     int best = best_rows(g, kind, most, guess_us);
+    g->since_plain = best > 1 ? g->since_plain + 1 : 0;
+    if (g->since_plain == PLAIN_AGAIN) {
+        g->since_plain = 0;
+        g->fresh[1] = LEARN_TRIED;
+        return 1;
+    }
     if (best == most)
         return best;
     if (best > g->best)

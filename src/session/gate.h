@@ -15,9 +15,10 @@ struct draft_gate {
     double fresh[GATE_ROWS_MOST + 1]; /* weight of the next time of so many rows */
     /* [kind][k]: that guess k, counted from 1, is right when all before it are. */
     double chance[GUESS_KINDS][GATE_ROWS_MOST];
-    int best;     /* the last choice that guesses did not limit */
-    int waited;   /* choices since one deeper was tried */
-    int patience; /* choices until the next time */
+    int since_plain; /* choices of more than one row, one after the other */
+    int best;        /* the last choice that guesses did not limit */
+    int waited;      /* choices since one deeper was tried */
+    int patience;    /* choices until the next time */
 };
 
 void gate_init(struct draft_gate *g);

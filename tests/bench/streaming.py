@@ -9,9 +9,9 @@ MODEL.ids), and prints tables in Markdown, each with the arms' options. On a qui
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -125,16 +125,93 @@ def bands(bench, title, model, ids, tokens, sizes):
     table(PREFILL_HEAD + ["scratch, MiB", "plan, MiB"], rows)
 
 
+def text_ids(bench, folder, most):
+    """A file with ids of the demo model for the text that it was not trained on."""
+    with open(VALID, "rb") as text:
+        done = subprocess.run([bench.program, "tokenize", "-m", DEMO], input=text.read(60 * most)[:20 * most].rsplit(b" ", 1)[0],
+                              stdout=subprocess.PIPE, check=True)
+    path = os.path.join(folder, "ids")
+    with open(path, "w", encoding="ascii") as out:
+        out.write(" ".join(str(i) for i in json.loads(done.stdout)[:most]))
+    return path
+
+
+def limits(bench, folder, ids, tokens, rates):
+    """Speed of answers over the arena, and what the plan expects from a trace, the drive and the time of computing."""
+    trace = os.path.join(folder, "trace")
+    prompt = os.path.join(folder, "prompt")
+    with open(ids, encoding="ascii") as all_ids, open(prompt, "w", encoding="ascii") as out:
+        out.write(" ".join(all_ids.read().split()[:64]))
+    subprocess.run([bench.program, "run", "-m", DEMO, "--ids", prompt, "-n", str(tokens), "--seed", "1", "--trace", trace, "--arena",
+                    "max", "--popularity", "off", "--draft", "off", "-q"], stdout=subprocess.DEVNULL, check=True)
+    for rate in rates:
+        io, drive = ["--io", "sim:rate=%dM" % rate], os.path.join(folder, "drive-%d.json" % rate)
+        with open(drive, "w", encoding="ascii") as out:
+            json.dump(bench.json("probe", DEMO, "--record", "96K", *io, "--json"), out)
+        print("demo model, %d tokens after 64, `--io sim:rate=%dM %s`\n" % (tokens, rate, " ".join(COMMON)))
+        arenas = ["min", "10%", "20%", "35%", "50%", "75%", "max"]
+        runs = bench.arms(DEMO, ids, 64, tokens, [(arena, ["--arena", arena] + io) for arena in arenas])
+        compute = 1000 * (tokens / runs[-1][1]["decode_tok_s"] - runs[-1][1]["decode_wait_s"]) / tokens
+        rows = []
+        for arena, run in runs:
+            plan = bench.json("plan", DEMO, "--arena", arena, "--forecast", "--drive", drive, "--trace", trace, "--compute", compute,
+                              "--draft", "off", "--popularity", "off", "--json")
+            expected = next(point["tok_s"] for point in plan["points"] if point["name"] == "chosen")
+            rows.append([arena, "%.0f" % (plan["plan_total"] / (1 << 20)), "%.0f %%" % (100 * run["decode_hits"] / (
+                run["decode_hits"] + run["decode_misses"])), "%.1f" % run["decode_tok_s"], "%.1f" % expected,
+                         "%+.0f %%" % (100 * (expected / run["decode_tok_s"] - 1))])
+        knee = next(point["total"] for point in plan["points"] if point["name"] == "knee") / (1 << 20)
+        table(["arena", "plan, MiB", "hits", "tok/s", "forecast", "off by"], rows)
+        print("The knee, the default with this trace: %.0f MiB.\n" % knee)
+
+
+def evenness(bench, ids, prompt, drives):
+    """Answers right after a long prompt against later ones, and a long answer's second half against its first."""
+    rows = []
+    for drive in drives:
+        extra = COMMON + ["--arena", "20%", "--ctx", "8192"] + (["--io", drive] if drive else [])
+        seconds = {}
+        for turn in range(bench.rounds):
+            for read, n in ((prompt, 50), (prompt, 200), (prompt, 250)) + (((64, 1500), (64, 3000)) if turn == 0 else ()):
+                done = bench.json("bench", "-m", DEMO, "--ids", ids, "-p", read, "-n", n, "-r", 1, "--json", "--quiet", *extra)
+                seconds.setdefault((read, n), []).append(n / done["decode_tok_s"])
+        took = {key: statistics.median(values) for key, values in seconds.items()}
+        early, late = 50 / took[prompt, 50], 50 / (took[prompt, 250] - took[prompt, 200])
+        first, second = 1500 / took[64, 1500], 1500 / (took[64, 3000] - took[64, 1500])
+        rows.append([drive or "its own"] + ["%.1f" % value for value in (early, late)] + ["%.0f %%" % (100 * early / late)] + [
+            "%.1f" % value for value in (first, second)] + ["%.0f %%" % (100 * second / first)])
+    print("demo model, `--arena 20%%`; tokens a second 1 to 50 and 201 to 250 after a prompt of %d, 1 to 1,500 and 1,501 to 3,000\n" % prompt)
+    table(["drive", "1 - 50", "201 - 250", "", "1 - 1,500", "1,501 - 3,000", ""], rows)
+
+
+def replicas(bench, folder, ids, tokens):
+    copy = os.path.join(folder, "copy.gguf")
+    shutil.copyfile(DEMO, copy)
+    extra = ["--arena", "min", "--io", "sim:rate=50M"]
+    print("demo model, prompt of %d tokens, `%s`\n" % (tokens, " ".join(extra + COMMON)))
+    runs = bench.arms(DEMO, ids, tokens, 32, [("one drive", extra), ("two drives, `--replica`", extra + ["--replica", copy])])
+    table(["arm", "prompt, tok/s", "answer, tok/s"], [[name, "%.1f" % run["prefill_tok_s"], "%.1f" % run["decode_tok_s"]] for name, run in runs])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("build")
     parser.add_argument("--big", metavar="MODEL", help="a model of real shapes, its ids in MODEL.ids")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=("arms", "more"), help="the tables with the big model, or the others")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     bench = Bench(options.build, 1 if options.quick else options.rounds)
     once = Bench(options.build, 1)
     few = 8 if options.quick else 1
+    if options.only != "arms":
+        with tempfile.TemporaryDirectory() as folder:
+            ids = text_ids(bench, folder, 5000)
+            limits(bench, folder, ids, 256 // few, (100, 400))
+            evenness(bench, ids, 4000 // few, [""] if options.quick else ["", "sim:rate=200M"])
+            replicas(bench, folder, ids, 512 // few)
+    if options.only == "more":
+        return
     models = [("demo model", DEMO, None, 256 // few)]
     if options.big:
         models.append((os.path.basename(options.big), options.big, options.big + ".ids", 64 // few))
@@ -148,4 +225,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -435,6 +435,11 @@ static void the_gate_finds_what_pays(void **unused)
     assert_int_equal(gate_rows(&g, GUESS_MODEL, 0, 0), 1);
     assert_int_equal(gate_rows(&g, GUESS_MODEL, 7, 1000),
                      1); /* guesses that cost more than they bring */
+
+    static const double dear[] = {0, 100, 190, 280, 370, 460, 550, 640, 730};
+    gate_init(&g); /* the first step took ten times as long as the others will */
+    gate_learn(&g, GUESS_LONG_MATCH, 1, 0, 0, 10 * dear[1]);
+    assert_true(simulate(&g, dear, 0.3, 800) > 0.95);
 }
 
 int main(void)
