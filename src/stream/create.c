@@ -199,6 +199,7 @@ struct stream *stream_create(const struct stream_config *c, struct io *io, struc
     s->ahead_options = c->ahead;
     s->ahead_options.distance = c->ahead.distance > 1 ? c->ahead.distance : 1;
     s->has_look_ahead = !c->no_look_ahead;
+    s->no_overlap = c->no_overlap;
     s->gives_back = c->gives_back;
     if (c->gives_back)
         resize_begin_by_default(s);

@@ -184,6 +184,7 @@ struct stream {
     /* Windows. */
     struct stream_ahead ahead_options;
     bool has_look_ahead;          /* bands too */
+    bool no_overlap;
     struct guess_record *guesses; /* [layers] */
     uint32_t guard_percent;       /* that the guard asks of a guess besides */
     int64_t guard_since;          /* of its present period */

@@ -91,8 +91,8 @@ static int most_experts_of_class(const struct stream *s, int class_index)
     return most;
 }
 
-/* What one layer of the prompt may need, at most a quarter of the class; nothing where everything
- * fits. */
+/* What two layers of the prompt may need, for while one is computed the next is read; at most half
+ * of the class, nothing where everything fits. */
 static int places_to_borrow(const struct stream *s, int class_index, int rows)
 {
     const struct arena_class *k = &s->arena.class[class_index];
@@ -101,8 +101,8 @@ static int places_to_borrow(const struct stream *s, int class_index, int rows)
     int left = s->pool[class_index].capacity - k->least;
     if ((uint64_t)k->slots >= k->records)
         return 0;
-    most = most < experts ? most : experts;
-    most = most < k->slots / 4 ? most : k->slots / 4;
+    most = 2 * (most < experts ? most : experts);
+    most = most < k->slots / 2 ? most : k->slots / 2;
     most = most < left ? most : left;
     return most > 0 ? (int)most : 0;
 }
@@ -116,7 +116,7 @@ void stream_prompt_begin(struct stream *s, int rows)
     s->prompt_rows = rows;
     io_set_prompt(s->io, true);
     turn_collect(s, false);
-    for (int c = 0; c < s->arena.classes && s->has_look_ahead; c++) {
+    for (int c = 0; c < s->arena.classes; c++) {
         struct pool *p = &s->pool[c];
         p->borrowed = places_to_borrow(s, c, rows);
         p->capacity -= p->borrowed;

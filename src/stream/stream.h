@@ -65,6 +65,8 @@ struct stream_config {
     enum policy_kind policy;
     struct stream_ahead ahead;
     bool no_look_ahead; /* bands read nothing before its layer's turn */
+    bool no_overlap;    /* a window's turn begins when all that it wants has arrived: to measure what
+                           working meanwhile is worth */
     int split;          /* pieces that an urgent part is read in, at the same time; 0: 1 */
     bool gives_back; /* slots while the system is short of memory (not while routing is cache-aware)
                       */
@@ -133,7 +135,7 @@ void stream_free(struct stream *s);
 
 /* The turn of `layer` needs the distinct experts of ids[0..n-1] (repeats allowed; they are counted,
  * and the most wanted are read first). Every read that has a slot is under way when it returns; it
- * does not wait for them. False, and no turn, when an id is not an expert of the layer or a window
+ * does not wait for them (but with `no_overlap`). False, and no turn, when an id is not an expert of the layer or a window
  * wants more than the arena was made for. A turn must have been ended before the next begins.
  *
  * In a window every record stays until the end of the turn. In a band a record is the caller's

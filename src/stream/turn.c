@@ -238,46 +238,6 @@ static void go_on_reading(struct stream *s)
     slots_note_wanting(s);
 }
 
-bool stream_begin(struct stream *s, int layer, const int32_t *ids, int n, bool is_band,
-                  struct err *e)
-{
-    assert(!s->turn.is_active && layer >= 0 && layer < s->layers);
-    if (!is_band && s->is_prompt)
-        stream_prompt_end(s);
-    if (layer == s->first_layer && s->gives_back)
-        resize_by_pressure(s);
-    s->turn = (struct turn){.layer = layer, .is_band = is_band};
-    bool good = count_wanted(s, layer, ids, n, e);
-    s->turn.class_index = s->turn.wanted ? class_of_layer(s, layer) : 0;
-    int places = s->pool[s->turn.class_index].capacity;
-    if (good && !is_band && s->turn.wanted > places)
-        good = err_set(e, ERR_USAGE, "layer %d: a window wants %d experts of an arena of %d slots",
-                       layer, s->turn.wanted, places);
-    if (!good) {
-        forget_rows(s);
-        return false;
-    }
-    s->turn.is_active = true;
-    s->stats.turns++;
-    s->turns++;
-    if (s->turn.wanted) {
-        policy_begin_turn(s->policy, layer);
-        note_sweep(s);
-        note_counts(s, n);
-        turn_collect(s, false);
-        ahead_settle(s);
-        pin(s);
-        ahead_forget(s);
-        forget_rows(s);
-        victims_choose(s);
-        fill_places(s);
-        victims_note_use(s);
-        go_on_reading(s);
-        ahead_without_router(s);
-    }
-    return true;
-}
-
 /* ---- arrivals ---- */
 
 static void fail_turn(struct stream *s, const struct slot *t, const struct io_completion *c)
@@ -360,21 +320,65 @@ bool turn_collect(struct stream *s, bool wait)
     return n == 32;
 }
 
-/* Until something may be handed out, the turn has failed, or the caller does not want to wait. */
+/* Until one more record is there, the turn has failed, or the caller does not want to wait. */
 static void wait_for_one(struct stream *s)
 {
     struct turn *t = &s->turn;
     int before = t->ready;
     uint64_t waited = s->stats.wait_us;
-    while (!t->has_failed && t->handed == t->ready) {
+    while (!t->has_failed && t->ready == before) {
         turn_collect(s, true);
-        if (t->handed == t->ready && s->cancel && atomic_load(s->cancel)) {
+        if (t->ready == before && s->cancel && atomic_load(s->cancel)) {
             t->has_failed = true;
             err_set(&t->error, ERR_INTERRUPTED, "interrupted");
         }
         go_on_reading(s);
     }
     report_first(s, s->stats.wait_us - waited, before);
+}
+
+/* ---- the turn ---- */
+
+bool stream_begin(struct stream *s, int layer, const int32_t *ids, int n, bool is_band,
+                  struct err *e)
+{
+    assert(!s->turn.is_active && layer >= 0 && layer < s->layers);
+    if (!is_band && s->is_prompt)
+        stream_prompt_end(s);
+    if (layer == s->first_layer && s->gives_back)
+        resize_by_pressure(s);
+    s->turn = (struct turn){.layer = layer, .is_band = is_band};
+    bool good = count_wanted(s, layer, ids, n, e);
+    s->turn.class_index = s->turn.wanted ? class_of_layer(s, layer) : 0;
+    int places = s->pool[s->turn.class_index].capacity;
+    if (good && !is_band && s->turn.wanted > places)
+        good = err_set(e, ERR_USAGE, "layer %d: a window wants %d experts of an arena of %d slots",
+                       layer, s->turn.wanted, places);
+    if (!good) {
+        forget_rows(s);
+        return false;
+    }
+    s->turn.is_active = true;
+    s->stats.turns++;
+    s->turns++;
+    if (s->turn.wanted) {
+        policy_begin_turn(s->policy, layer);
+        note_sweep(s);
+        note_counts(s, n);
+        turn_collect(s, false);
+        ahead_settle(s);
+        pin(s);
+        ahead_forget(s);
+        forget_rows(s);
+        victims_choose(s);
+        fill_places(s);
+        victims_note_use(s);
+        go_on_reading(s);
+        ahead_without_router(s);
+        while (s->no_overlap && !is_band && s->turn.ready < s->turn.wanted && !s->turn.has_failed)
+            wait_for_one(s);
+    }
+    return true;
 }
 
 static void hand_out(const struct stream *s, int i, struct stream_record *out)
@@ -441,8 +445,10 @@ void stream_end(struct stream *s)
             slot_cancel(s, i);
     }
     t->is_active = false;
-    slots_note_wanting(s);
     ahead_expire(s);
     if (t->is_band && t->layer == s->last_layer)
         prompt_next_band(s);
+    else if (t->is_band)
+        prompt_go_on(s); /* into the slots of what was computed last */
+    slots_note_wanting(s);
 }

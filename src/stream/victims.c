@@ -7,8 +7,10 @@
  * *earned* once a window has selected it, and a *guest* while only bands have. A band takes, in
  * this order: free places; earned records in the policy's order, as long as guests and what the
  * prompt has borrowed are fewer than their share of the class (what two layers need, at most half
- * of it); then guests that are worth less: of an older sweep, or wanted by fewer rows. What gets no
- * place passes through staging. So a sweep leaves behind what most of its rows used. */
+ * of it); then guests that are worth less: of an older sweep, or wanted by fewer rows. Guests of
+ * layers that the sweep has yet to reach are left alone: they are wanted sooner than what would take
+ * their place. What gets no place passes through staging. So a sweep leaves behind what most of its
+ * rows used, and the next one finds it. */
 #include "stream/inner.h"
 #include "stream/sort.h"
 
@@ -38,7 +40,7 @@ static uint64_t guest_worth(uint32_t sweeps_ago, uint32_t rows)
     return young << 48 | (uint64_t)(rows < 0xffffff ? rows : 0xffffff) << 24;
 }
 
-/* Guests that may be evicted, by worth and then in the policy's order: key[] has the worth, and in
+/* Guests of layers that the sweep has reached that may be evicted, by worth and then in the policy's order: key[] has the worth, and in
  * the 24 low bits an index into by_age[]. Returns how many. */
 static int sort_guests(struct stream *s, int class_index)
 {
@@ -46,7 +48,7 @@ static int sort_guests(struct stream *s, int class_index)
     size_t n = 0;
     for (int i = policy_victim(p, class_index, -1); i >= 0; i = policy_victim(p, class_index, i)) {
         const struct slot *t = &s->slot[i];
-        if (!is_guest(t) || t->is_pinned)
+        if (!is_guest(t) || t->is_pinned || t->layer > s->turn.layer)
             continue;
         s->by_age[n] = i;
         s->key[n] = guest_worth(s->sweep - t->sweep, t->rows) | (uint64_t)n;
@@ -60,8 +62,7 @@ static int sort_guests(struct stream *s, int class_index)
 static int guest_share(const struct stream *s, int class_index)
 {
     int slots = s->arena.class[class_index].slots, share = 2 * s->layer[s->turn.layer].experts;
-    share = (share < slots / 2 ? share : slots / 2) - s->pool[class_index].borrowed;
-    return share > 1 ? share : 1;
+    return (share < slots / 2 ? share : slots / 2) - s->pool[class_index].borrowed;
 }
 
 /* The next earned slot in the policy's order from `after` on that is not pinned, or -1. */

@@ -51,11 +51,11 @@ static inline int reference_victim(struct reference *m, int k, int layer, bool i
 {
     int guests = 0, guest = -1, slots = m->arena.class[k].slots;
     int share = 2 * layers[layer].experts < slots / 2 ? 2 * layers[layer].experts : slots / 2;
-    share = share - m->borrowed[k] > 1 ? share - m->borrowed[k] : 1;
+    share -= m->borrowed[k];
     for (int i = 0; i < m->count[k]; i++) {
         struct resident *r = &m->list[k][i], *g = guest < 0 ? r : &m->list[k][guest];
         guests += !r->earned;
-        if (!r->earned && !r->wanted &&
+        if (!r->earned && !r->wanted && r->layer <= layer &&
             (guest < 0 || r->sweep < g->sweep || (r->sweep == g->sweep && r->rows < g->rows)))
             guest = i;
     }
@@ -113,8 +113,8 @@ static inline void reference_prompt_begin(struct reference *m, int rows)
         for (int l = 0; l < LAYERS; l++)
             if (layers[l].experts > experts && class_of(m, l) == k)
                 experts = layers[l].experts;
-        most = most < experts ? most : experts;
-        most = most < a->slots / 4 ? most : a->slots / 4;
+        most = 2 * (most < experts ? most : experts);
+        most = most < a->slots / 2 ? most : a->slots / 2;
         most = most < a->slots - a->least ? most : a->slots - a->least;
         m->borrowed[k] = (uint64_t)a->slots >= a->records ? 0 : most;
         while (m->count[k] > places(m, k))

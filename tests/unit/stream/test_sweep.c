@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prompts of several bands over layers that want every expert: what a sweep borrows, what it leaves
+ * to the next one, and that slots do not wait for anybody. And windows that do not work during reads. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "reference.h"
+#include "stream/inner.h"
+
+enum { SWEEP_LAYERS = 3, EXPERTS = 200, BYTES = 512, USED = 4 };
+
+static const struct stream_layer sweep_layers[SWEEP_LAYERS] = {
+    {.experts = EXPERTS, .parts = 1, .part = {{0, 0, BYTES}}},
+    {.experts = EXPERTS, .parts = 1, .part = {{0, EXPERTS * BYTES, BYTES}}},
+    {.experts = EXPERTS, .parts = 1, .part = {{1, 0, BYTES}}},
+};
+
+static struct stream *open_sweep(struct io *io, double share, bool no_overlap)
+{
+    struct err e = {0};
+    struct stream_config c = {.layers = SWEEP_LAYERS, .layer = sweep_layers, .window_rows = 4,
+                              .experts_used = USED, .no_overlap = no_overlap};
+    c.arena_bytes = stream_staging_bytes(&c, io_align(io)) +
+                    (uint64_t)(share * (double)(stream_all_bytes(&c, io_align(io)) -
+                                                stream_staging_bytes(&c, io_align(io))));
+    struct stream *s = stream_create(&c, io, &e);
+    if (!s)
+        fail_msg("%s", e.text);
+    return s;
+}
+
+/* Begins a band's turn of one row for every expert of the layer and one more for each that has the
+ * last digit of the layer; the next layer is guessed to be the same. */
+static void begin_band(struct stream *s, int layer)
+{
+    struct err e = {0};
+    int32_t ids[2 * EXPERTS];
+    int n = 0;
+    for (int x = 0; x < EXPERTS; x++) {
+        ids[n++] = x;
+        if (x % 10 == layer)
+            ids[n++] = x;
+    }
+    assert_true(stream_begin(s, layer, ids, n, true, &e));
+    if (layer + 1 < SWEEP_LAYERS)
+        stream_guess(s, layer + 1, ids, NULL, n / USED, USED, true);
+}
+
+static void finish_band(struct stream *s)
+{
+    struct err e = {0};
+    struct stream_record out[16];
+    int n, got = 0;
+    while ((n = stream_next(s, out, 16, &e)) > 0)
+        got += n;
+    assert_int_equal(n, 0);
+    assert_int_equal(got, EXPERTS);
+}
+
+static void sweep(struct stream *s)
+{
+    for (int l = 0; l < SWEEP_LAYERS; l++) {
+        begin_band(s, l);
+        finish_band(s);
+        stream_end(s);
+    }
+}
+
+static void what_a_sweep_leaves_is_found_by_the_next(void **state)
+{
+    struct memory_drive drive = {0};
+    struct io *io = open_memory(&drive, 4);
+    struct stream *s = open_sweep(io, 0.5, false);
+    struct stream_stats stats;
+    stream_prompt_begin(s, 3 * EXPERTS);
+    int left = s->pool[0].capacity; /* to residents */
+    assert_int_equal(left, (int)stream_slots(s) / 2);
+    sweep(s);
+    for (int again = 1; again < 3; again++) {
+        sweep(s);
+        stream_get_stats(s, &stats);
+        assert_int_equal(stats.hits, again * left); /* all that a cache of that size can have */
+    }
+    for (int l = 0; l < SWEEP_LAYERS; l++) /* what more rows wanted is there */
+        for (int x = l; x < EXPERTS; x += 10)
+            assert_true(stream_is_resident(s, l, x));
+    stream_free(s);
+    io_close(io);
+}
+
+static void a_prompt_leaves_half_of_what_windows_have_earned(void **state)
+{
+    struct err e = {0};
+    struct memory_drive drive = {0};
+    struct io *io = open_memory(&drive, 4);
+    struct stream *s = open_sweep(io, 0.4, false);
+    int slots = (int)stream_slots(s), earned = 0;
+    for (int i = 0; i < slots; i += USED) {
+        int32_t ids[USED];
+        struct stream_record out[USED];
+        for (int j = 0; j < USED; j++)
+            ids[j] = (i + j) % EXPERTS;
+        assert_true(stream_begin(s, (i / EXPERTS) % SWEEP_LAYERS, ids, USED, false, &e));
+        while (stream_next(s, out, USED, &e) > 0)
+            ;
+        stream_end(s);
+    }
+    stream_prompt_begin(s, 10 * EXPERTS);
+    for (int band = 0; band < 3; band++)
+        sweep(s);
+    stream_prompt_end(s);
+    for (int i = 0; i < s->arena.slots; i++)
+        earned += s->slot[i].role == SLOT_RESIDENT && s->slot[i].is_earned;
+    assert_in_range(earned, slots / 2, slots / 2 + 1);
+    assert_int_equal(s->pool[0].residents, slots); /* the rest is what the prompt used most */
+    stream_free(s);
+    io_close(io);
+}
+
+/* The last records of a layer leave their slots when it ends, and the next layer's are read into them
+ * while that one is still far from its experts. */
+static void slots_are_read_into_as_soon_as_a_layer_ends(void **state)
+{
+    struct memory_drive drive = {0};
+    struct io *io = open_memory(&drive, 4);
+    struct stream *s = open_sweep(io, 0.3, false);
+    stream_prompt_begin(s, 10 * EXPERTS);
+    begin_band(s, 0);
+    finish_band(s);
+    int lent = s->turn.lent, next = s->ahead.next;
+    assert_int_equal(s->ahead.layer, 1);
+    assert_true(lent > 0 && next > 0 && next + lent < s->ahead.n); /* there is more than room */
+    stream_end(s);
+    assert_int_equal(s->ahead.next, next + lent);
+    assert_true(s->is_wanting);
+    stream_free(s);
+    io_close(io);
+}
+
+static void without_overlap_a_window_is_handed_out_when_all_of_it_is_there(void **state)
+{
+    struct err e = {0};
+    struct io *io = io_create(
+        file_paths, FILES, &(struct io_options){.engine = "sim:delay=0-3ms,seed=5", .depth = 2}, &e);
+    assert_non_null(io);
+    struct stream *s = open_sweep(io, 0.3, true);
+    uint64_t random = 3, misses = 0;
+    for (int turn = 0; turn < 30; turn++) {
+        int32_t ids[USED];
+        struct stream_record out[2 * USED];
+        struct stream_stats stats;
+        for (int i = 0; i < USED; i++)
+            ids[i] = (int32_t)draw(&random, 10) * USED + i;
+        assert_true(stream_begin(s, turn % SWEEP_LAYERS, ids, USED, false, &e));
+        assert_int_equal(stream_next(s, out, 2 * USED, &e), USED);
+        assert_int_equal(stream_next(s, out, 2 * USED, &e), 0);
+        stream_end(s);
+        stream_get_stats(s, &stats);
+        misses = stats.misses;
+    }
+    assert_true(misses > 30);
+    begin_band(s, 0); /* a band may need more than there is room for */
+    finish_band(s);
+    stream_end(s);
+    stream_free(s);
+    io_close(io);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_sweep_leaves_is_found_by_the_next),
+        cmocka_unit_test(a_prompt_leaves_half_of_what_windows_have_earned),
+        cmocka_unit_test(slots_are_read_into_as_soon_as_a_layer_ends),
+        cmocka_unit_test(without_overlap_a_window_is_handed_out_when_all_of_it_is_there),
+    };
+    return cmocka_run_group_tests(tests, write_layers, remove_layers);
+}
