@@ -107,6 +107,8 @@ struct strata_options {
     int n_replicas;              /* must stay until the model is planned or loaded */
     const char *policy;      /* who leaves the arena: "lru", "lfu", "layer"; NULL: layer */
     const char *read_ahead;  /* "auto", how many ranks of a guess are read, "off"; NULL: auto */
+    bool no_overlap;         /* to measure what it is worth: a layer of a decode step is computed only
+                                when all its experts have been read */
     const char *moce;        /* cache-aware routing: a strength, or "auto:X", X the displaced mass in
                                 the mean; NULL or "0": exact */
     int moce_keep;           /* best experts that it selects in any case */

@@ -23,8 +23,12 @@ void bench_stats_put(struct json_doc *const *runs, size_t n, double *room, struc
 {
     const struct json *first = stats_of(runs[0]);
     json_puts(out, ", \"stats\": {");
+    bool is_first = true;
     for (size_t k = 0; first && k < first->count; k++) {
-        json_puts(out, k ? ", " : "");
+        if (first->items[k].kind == JSON_ARRAY)
+            continue; /* times of tokens are those of one run */
+        json_puts(out, is_first ? "" : ", ");
+        is_first = false;
         json_put_string(out, first->keys[k].text, first->keys[k].bytes);
         json_puts(out, ": ");
         json_put_f64(out, bench_stats_median(runs, n, first->keys[k].text, room));

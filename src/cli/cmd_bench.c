@@ -166,7 +166,7 @@ static bool decode(struct bench *b, int64_t *us, struct strata_error *e)
         if (!strata_step(b->session, &next, 1, &quiet, e) || !strata_sample(b->session, &next, e))
             return false;
         int64_t now = clock_us();
-        b->latency_ms[i] = (double)(now - before) * 1e-3;
+        b->latency_ms[i] = (double)(now - before) / 1e3;
         before = now;
     }
     *us = clock_us() - began;
@@ -210,7 +210,13 @@ static void note_repetition(struct bench *b, size_t r)
     json_put_f64(out, b->prefill[r]);
     put_number(out, "decode_tok_s", b->decode[r]);
     double first = b->tokens ? b->latency_ms[0] : 0;
-    put_number(out, "decode_ms_p50", bench_quantile(b->latency_ms, b->tokens, 0.5));
+    json_puts(out, ", \"token_ms\": [");
+    for (size_t i = 0; i < b->tokens; i++) {
+        json_puts(out, i ? ", " : "");
+        json_put_f64(out, b->latency_ms[i]);
+    }
+    json_puts(out, "]");
+    put_number(out, "decode_ms_p50", bench_quantile(b->latency_ms, b->tokens, 0.5)); /* sorts them */
     put_number(out, "decode_ms_p95", bench_quantile(b->latency_ms, b->tokens, 0.95));
     put_number(out, "decode_ms_first", first);
     if (!put_stats(&stats, out))

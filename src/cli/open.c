@@ -56,6 +56,7 @@ struct strata_model *open_model(const struct options *o, int snapshots, struct s
         .replicas = o->replicas,
         .n_replicas = o->n_replicas,
         .read_ahead = option_text(o, OPTION_READ_AHEAD),
+        .no_overlap = o->value[OPTION_OVERLAP].whole == 1,
         .policy = option_text(o, OPTION_POLICY),
         .moce = option_text(o, OPTION_MOCE),
         .moce_keep = whole(o, OPTION_MOCE_KEEP),

@@ -71,6 +71,7 @@ bool streaming_config(const struct strata_model *m, struct stream_config *c, str
     struct stream_moce moce;
     c->policy = POLICY_LAYER; /* never worse than LRU on the recorded routing traces */
     c->split = o->io_split;
+    c->no_overlap = o->no_overlap;
     c->lock = true;
     c->gives_back = true;
     return (!o->policy || policy_parse(o->policy, &c->policy, e)) &&

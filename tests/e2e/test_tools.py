@@ -21,6 +21,10 @@ class Bench(Case):
         for key in ("prefill_tok_s", "decode_tok_s", "load_s", "peak_rss_bytes", "bytes_per_token", "reps"):
             self.assertIn(key, done)
         self.assertEqual(len(done["reps"]), 2)
+        for one in done["reps"]:
+            self.assertEqual(len(one["token_ms"]), 6)
+            self.assertEqual(one["token_ms"][0], one["decode_ms_first"])
+            self.assertAlmostEqual(6000 / sum(one["token_ms"]) / one["decode_tok_s"], 1, places=2)
         for key in ("prefill_tok_s", "decode_tok_s"):
             seen = sorted(one[key] for one in done["reps"])
             self.assertEqual([done[key + "_min"], done[key + "_max"]], seen)
@@ -43,6 +47,20 @@ class Bench(Case):
         for key in ("decode_misses", "decode_hits"):
             self.assertEqual(runs[0][key], runs[1][key])
         self.assertGreater(runs[0]["decode_misses"], 0)
+
+    def test_what_is_read_ahead_of_its_choice_is_said_by_an_option(self):
+        # off: nothing; 0: of a prompt's next layer, but no guess while decoding. What is resident stays the same.
+        options = ["-r", "1", "--arena", "20%", "--popularity", "off", "--draft", "off"]
+        off, no_guess, guess = (self.bench(*options, "--read-ahead", word).json()["reps"][0] for word in ("off", "0", "4"))
+        late = self.bench(*options, "--read-ahead", "0", "--overlap", "off").json()["reps"][0]
+        ahead = {part: [run[part + "_ahead_useful"] + run[part + "_ahead_late"] for run in (off, no_guess, late, guess)]
+                 for part in ("prefill", "decode")}
+        self.assertEqual(ahead["prefill"][0], 0)
+        self.assertTrue(all(ahead["prefill"][1:]), ahead)
+        self.assertEqual(ahead["decode"][:3], [0, 0, 0])
+        self.assertGreater(ahead["decode"][3], 0)
+        for key in ("prefill_misses", "decode_misses", "decode_hits"):
+            self.assertEqual({run[key] for run in (off, no_guess, late, guess)}, {off[key]}, key)
 
     def check_profile(self, profile, passes):
         self.assertGreater(profile["memory_gb_s"], 0)
@@ -97,7 +115,9 @@ class Bench(Case):
             runs = sorted(run["misses"] for run in done["runs"] if run["arm"] == arm["name"])
             self.assertEqual(arm["stats"]["misses"], sum(runs) / 2)
             self.assertLessEqual(arm["stats"]["prefill_drive_busy_share"], 1)
+            self.assertNotIn("token_ms", arm["stats"])
         for run in done["runs"]:
+            self.assertEqual(len(run["token_ms"]), 3)
             for part, tokens in (("prefill", 8), ("decode", 3)):
                 for key in ("hits", "misses", "ahead_useful", "ahead_late", "ahead_wasted", "wait_s", "drive_busy_s"):
                     self.assertIn(part + "_" + key, run)

@@ -83,6 +83,7 @@ static void streaming_never_changes_a_bit(void **state)
         {"erratic drive", {.arena = "20%", .io = "sim:delay=0-30ms,seed=7", .io_depth = 32}, 4},
         {"slow drive", {.arena = "30%", .io = "sim:rate=200M", .threads = 2}, 1},
         {"nothing ahead", {.arena = "20%", .read_ahead = "off"}, 1},
+        {"nothing computed meanwhile", {.arena = "20%", .no_overlap = true}, 2},
         {"many ranks", {.arena = "20%", .read_ahead = "20", .io_urgent = 1}, 2},
         {"in pieces", {.arena = "20%", .io_split = 4, .io_depth = 3}, 1},
         {"copies", {.arena = "20%", .replicas = copies, .n_replicas = 2}, 1},
