@@ -1,50 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Codebook types to their integer form with AVX2 and F16C. The rows of a group of 32 values are
  * gathered as bytes, which fill a register. */
-#include "base/tensor_type.h"
+#include "cpu/x86/i_blocks_avx2.h"
 #include "cpu/x86/iq1_rows.h"
-#include "cpu/x86/scales.h"
 #include "cpu/x86/x86.h"
-#include "quant/codebooks.h"
-
-static inline __m128i load8(const void *p)
-{
-    return _mm_loadl_epi64((const __m128i *)p);
-}
-
-static inline __m128i load16(const void *p)
-{
-    return _mm_loadu_si128((const __m128i *)p);
-}
-
-static inline uint32_t u32_at(const uint8_t *b)
-{
-    uint32_t u;
-    memcpy(&u, b, 4);
-    return u;
-}
-
-/* Four rows of eight values, eight rows of four. */
-static inline __m256i gather4(const uint64_t *grid, __m128i numbers)
-{
-    return _mm256_i32gather_epi64((const long long *)grid, numbers, 8);
-}
-
-static inline __m256i gather8(const uint32_t *grid, __m256i numbers)
-{
-    return _mm256_i32gather_epi32((const int *)grid, numbers, 4);
-}
-
-/* The values, negative where a bit of the dwords `signs`, all equal, is 1. */
-static inline __m256i apply_signs(__m256i values, __m256i signs)
-{
-    const __m256i byte_of =
-        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
-    const __m256i bit_of = _mm256_set1_epi64x((int64_t)0x8040201008040201);
-    __m256i bits = _mm256_and_si256(_mm256_shuffle_epi8(signs, byte_of), bit_of);
-    __m256i negative = _mm256_cmpeq_epi8(bits, bit_of);
-    return _mm256_sub_epi8(_mm256_xor_si256(values, negative), negative);
-}
 
 /* Group g: the values times the scales of its halves. */
 static inline void put(int16_t *w, int g, __m256i values, __m256i scale0, __m256i scale1)
@@ -56,148 +15,47 @@ static inline void put(int16_t *w, int g, __m256i values, __m256i scale0, __m256
     _mm256_store_si256(out + 1, _mm256_mullo_epi16(second, scale1));
 }
 
-/* Sign bytes of seven bits with the eighth bit that makes the number of ones even. */
-static inline __m256i complete_signs(__m256i bits)
+/* d_factor: the constant power of two of the type. */
+static inline void unpack_signed(const uint8_t *b, int n, struct quant_row *out,
+                                 const int block_bytes, const float d_factor,
+                                 i_block_fn *take_apart)
 {
-    const __m256i parity = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
-    __m256i folded = _mm256_xor_si256(bits, _mm256_srli_epi16(bits, 4));
-    folded = _mm256_and_si256(folded, _mm256_set1_epi8(15));
-    return _mm256_or_si256(bits, _mm256_shuffle_epi8(parity, folded));
-}
-
-/* IQ2_XXS, IQ3_XXS: what the words w of the eight groups say. */
-struct word_parts {
-    _Alignas(32) int32_t signs[8];
-    _Alignas(32) int32_t scale[8]; /* 2s + 1, in both halves */
-};
-
-static inline void split_words(__m256i w, struct word_parts *out)
-{
-    __m256i bits = _mm256_and_si256(w, _mm256_set1_epi32(0x7f));
-    for (int i = 1; i < 4; i++) {
-        __m256i moved = _mm256_sllv_epi32(w, _mm256_set1_epi32(i));
-        moved = _mm256_and_si256(moved, _mm256_set1_epi32(0x7f << 8 * i));
-        bits = _mm256_or_si256(bits, moved);
+    _Alignas(64) int32_t pairs[16];
+    for (int k = 0; k < n / 256; k++, b += block_bytes) {
+        struct i_block block;
+        x86_prefetch_ahead(b, block_bytes);
+        out->d[k] = x86_half_at(b) * d_factor;
+        take_apart(b, &block);
+        x86_store_pairs(pairs, block.scales);
+        for (int g = 0; g < 8; g++)
+            put(out->w + 256 * k, g, block.codes[g], _mm256_set1_epi32(pairs[2 * g]),
+                _mm256_set1_epi32(pairs[2 * g + 1]));
     }
-    _mm256_store_si256((__m256i *)out->signs, complete_signs(bits));
-    __m256i scale = _mm256_or_si256(_mm256_srli_epi32(w, 27), _mm256_set1_epi32(1));
-    scale = _mm256_or_si256(scale, _mm256_slli_epi32(scale, 16));
-    _mm256_store_si256((__m256i *)out->scale, scale);
-}
-
-static inline void put_word_group(int16_t *w, int g, __m256i rows, const struct word_parts *p)
-{
-    __m256i scale = _mm256_set1_epi32(p->scale[g]);
-    put(w, g, apply_signs(rows, _mm256_set1_epi32(p->signs[g])), scale, scale);
 }
 
 static void unpack_iq2_xxs(const uint8_t *b, int n, struct quant_row *out)
 {
-    const __m256i odd = _mm256_setr_epi32(1, 3, 5, 7, 1, 3, 5, 7);
-    struct word_parts parts;
-    for (int k = 0; k < n / 256; k++, b += 66) {
-        x86_prefetch_ahead(b, 66);
-        out->d[k] = x86_half_at(b) * 0.125f;
-        /* Four row numbers and w, eight times. */
-        __m256i low = _mm256_loadu_si256((const __m256i *)(b + 2));
-        __m256i high = _mm256_loadu_si256((const __m256i *)(b + 34));
-        low = _mm256_permutevar8x32_epi32(low, odd);
-        high = _mm256_permutevar8x32_epi32(high, odd);
-        split_words(_mm256_blend_epi32(low, high, 0xf0), &parts);
-        for (int g = 0; g < 8; g++) {
-            __m128i numbers = _mm_cvtepu8_epi32(_mm_cvtsi32_si128((int)u32_at(b + 2 + 8 * g)));
-            put_word_group(out->w + 256 * k, g, gather4(codebook_iq2xxs, numbers), &parts);
-        }
-    }
-}
-
-/* IQ2_XS, IQ2_S: 16 scales 2s + 1 from eight bytes, as x86_store_pairs writes them. */
-static inline void scales_iq2(const uint8_t *b, int32_t pairs[16])
-{
-    __m128i x = load8(b);
-    x = _mm_unpacklo_epi8(x, _mm_srli_epi16(x, 4)); /* byte v: scale v in its lower half */
-    x = _mm_and_si128(x, _mm_set1_epi8(15));
-    x86_store_pairs(pairs, _mm_or_si128(_mm_add_epi8(x, x), _mm_set1_epi8(1)));
-}
-
-static inline void put_scaled_group(int16_t *w, int g, __m256i rows, int32_t signs,
-                                    const int32_t pairs[16])
-{
-    put(w, g, apply_signs(rows, _mm256_set1_epi32(signs)), _mm256_set1_epi32(pairs[2 * g]),
-        _mm256_set1_epi32(pairs[2 * g + 1]));
+    unpack_signed(b, n, out, 66, 0.125f, i_block_iq2_xxs);
 }
 
 static void unpack_iq2_xs(const uint8_t *b, int n, struct quant_row *out)
 {
-    _Alignas(64) int32_t pairs[16];
-    _Alignas(32) int32_t signs[8];
-    for (int k = 0; k < n / 256; k++, b += 74) {
-        x86_prefetch_ahead(b, 74);
-        out->d[k] = x86_half_at(b) * 0.125f;
-        scales_iq2(b + 66, pairs);
-        __m256i low = _mm256_loadu_si256((const __m256i *)(b + 2));
-        __m256i high = _mm256_loadu_si256((const __m256i *)(b + 34));
-        __m256i bits = _mm256_packus_epi16(_mm256_srli_epi16(low, 9), _mm256_srli_epi16(high, 9));
-        bits = _mm256_permute4x64_epi64(bits, _MM_SHUFFLE(3, 1, 2, 0));
-        _mm256_store_si256((__m256i *)signs, complete_signs(bits));
-        for (int g = 0; g < 8; g++) {
-            __m128i q = _mm_cvtepu16_epi32(load8(b + 2 + 8 * g));
-            __m256i rows = gather4(codebook_iq2xs, _mm_and_si128(q, _mm_set1_epi32(511)));
-            put_scaled_group(out->w + 256 * k, g, rows, signs[g], pairs);
-        }
-    }
+    unpack_signed(b, n, out, 74, 0.125f, i_block_iq2_xs);
 }
 
 static void unpack_iq2_s(const uint8_t *b, int n, struct quant_row *out)
 {
-    const __m128i left = _mm_setr_epi32(8, 6, 4, 2); /* bits 2(t % 4) go to 8 */
-    _Alignas(64) int32_t pairs[16];
-    for (int k = 0; k < n / 256; k++, b += 82) {
-        x86_prefetch_ahead(b, 82);
-        out->d[k] = x86_half_at(b) * 0.125f;
-        scales_iq2(b + 74, pairs);
-        for (int g = 0; g < 8; g++) {
-            __m128i low = _mm_cvtepu8_epi32(_mm_cvtsi32_si128((int)u32_at(b + 2 + 4 * g)));
-            __m128i high = _mm_sllv_epi32(_mm_set1_epi32(b[66 + g]), left);
-            __m128i numbers = _mm_or_si128(low, _mm_and_si128(high, _mm_set1_epi32(0x300)));
-            put_scaled_group(out->w + 256 * k, g, gather4(codebook_iq2s, numbers),
-                             (int32_t)u32_at(b + 34 + 4 * g), pairs);
-        }
-    }
+    unpack_signed(b, n, out, 82, 0.125f, i_block_iq2_s);
 }
 
 static void unpack_iq3_xxs(const uint8_t *b, int n, struct quant_row *out)
 {
-    struct word_parts parts;
-    for (int k = 0; k < n / 256; k++, b += 98) {
-        x86_prefetch_ahead(b, 98);
-        out->d[k] = x86_half_at(b) * 0.25f;
-        split_words(_mm256_loadu_si256((const __m256i *)(b + 66)), &parts);
-        for (int g = 0; g < 8; g++) {
-            __m256i numbers = _mm256_cvtepu8_epi32(load8(b + 2 + 8 * g));
-            put_word_group(out->w + 256 * k, g, gather8(codebook_iq3xxs, numbers), &parts);
-        }
-    }
+    unpack_signed(b, n, out, 98, 0.25f, i_block_iq3_xxs);
 }
 
 static void unpack_iq3_s(const uint8_t *b, int n, struct quant_row *out)
 {
-    const __m256i left = _mm256_setr_epi32(8, 7, 6, 5, 4, 3, 2, 1); /* bit u goes to 8 */
-    for (int k = 0; k < n / 256; k++, b += 110) {
-        x86_prefetch_ahead(b, 110);
-        out->d[k] = x86_half_at(b);
-        for (int g = 0; g < 8; g++) {
-            __m256i low = _mm256_cvtepu8_epi32(load8(b + 2 + 8 * g));
-            __m256i high = _mm256_sllv_epi32(_mm256_set1_epi32(b[66 + g]), left);
-            high = _mm256_and_si256(high, _mm256_set1_epi32(256));
-            __m256i rows = gather8(codebook_iq3s, _mm256_or_si256(low, high));
-            rows = apply_signs(rows, _mm256_set1_epi32((int)u32_at(b + 74 + 4 * g)));
-            int s = b[106 + g / 2] >> 4 * (g % 2) & 15;
-            __m256i scale = _mm256_set1_epi16((short)(2 * s + 1));
-            put(out->w + 256 * k, g, rows, scale, scale);
-        }
-    }
+    unpack_signed(b, n, out, 110, 1, i_block_iq3_s);
 }
 
 /* Words of x (0..7 and 8..15 of a block's 16) as 16 dwords of two equal words. */
@@ -213,7 +71,7 @@ static inline void store_twice(int32_t pairs[16], __m256i x)
 static inline __m256i gather_iq1_rows(const uint8_t *low, __m256i high)
 {
     high = _mm256_and_si256(_mm256_slli_epi32(high, 8), _mm256_set1_epi32(0x700));
-    return gather8(x86_iq1.rows, _mm256_or_si256(_mm256_cvtepu8_epi32(load8(low)), high));
+    return i_gather8(x86_iq1.rows, _mm256_or_si256(_mm256_cvtepu8_epi32(i_load8(low)), high));
 }
 
 /* Dwords 2v and 2v + 1, each in a whole lane. */
@@ -234,7 +92,7 @@ static inline __m256i codes_to_top(__m256i rows)
  * eight words of a block: eight factors, then eight addends. */
 static inline void iq1_s_lines(const uint8_t *b, int32_t lines[16])
 {
-    __m128i words = load16(b);
+    __m128i words = i_load16(b);
     __m128i factor = _mm_and_si128(_mm_srli_epi16(words, 8), _mm_set1_epi16(0x70));
     factor = _mm_or_si128(factor, _mm_set1_epi16(8));
     __m128i negative = _mm_srai_epi16(words, 15), one = _mm_srli_epi16(factor, 3);
@@ -251,7 +109,7 @@ static void unpack_iq1_s(const uint8_t *b, int n, struct quant_row *out)
         out->d[k] = x86_half_at(b) * 0.125f;
         iq1_s_lines(b + 34, lines);
         for (int pair = 0; pair < 4; pair++) { /* of groups */
-            __m256i words = _mm256_set1_epi32((int)u32_at(b + 34 + 4 * pair));
+            __m256i words = _mm256_set1_epi32((int)bytes_u32(b + 34 + 4 * pair));
             __m256i rows = gather_iq1_rows(b + 2 + 8 * pair, _mm256_srlv_epi32(words, right));
             for (int v = 0; v < 4; v++) {
                 int g = 2 * pair + v / 2;
@@ -287,7 +145,7 @@ static void unpack_iq1_m(const uint8_t *b, int n, struct quant_row *out)
         out->d[k] = x86_iq1_m_d(words);
         iq1_m_scales(words, pairs);
         for (int pair = 0; pair < 4; pair++) { /* of groups */
-            __m256i nibbles = _mm256_set1_epi32((int)u32_at(b + 32 + 4 * pair));
+            __m256i nibbles = _mm256_set1_epi32((int)bytes_u32(b + 32 + 4 * pair));
             nibbles = _mm256_srlv_epi32(nibbles, right);
             __m256i rows = gather_iq1_rows(b + 8 * pair, nibbles);
             /* 8 * v +- 1 is 8 * (v + 1) and -7 or -9. */
@@ -306,7 +164,7 @@ static void unpack_iq1_m(const uint8_t *b, int n, struct quant_row *out)
 
 static void unpack_iq4_xs(const uint8_t *b, int n, struct quant_row *out)
 {
-    const __m128i table = load16(codebook_iq4nl), nibble = _mm_set1_epi8(15);
+    const __m128i table = i_load16(codebook_iq4nl), nibble = _mm_set1_epi8(15);
     _Alignas(32) int32_t pairs[8];
     for (int k = 0; k < n / 256; k++, b += 136) {
         x86_prefetch_ahead(b, 136);
@@ -314,7 +172,7 @@ static void unpack_iq4_xs(const uint8_t *b, int n, struct quant_row *out)
         x86_iq4_xs_scale_pairs(b, pairs);
         for (int g = 0; g < 8; g++) {
             __m256i *w = (__m256i *)(out->w + 256 * k + 32 * g);
-            __m128i x = load16(b + 8 + 16 * g);
+            __m128i x = i_load16(b + 8 + 16 * g);
             __m128i low = _mm_and_si128(x, nibble);
             __m128i high = _mm_and_si128(_mm_srli_epi16(x, 4), nibble);
             __m256i first = _mm256_cvtepi8_epi16(_mm_shuffle_epi8(table, low));
