@@ -33,8 +33,13 @@ static void set_x86(struct cpu_matmul *m, enum cpu_isa isa)
     cpu_set_unpack_k_avx2(m);
     cpu_set_unpack_i_avx2(m);
     cpu_set_direct_k_avx2(m);
-    if (isa < CPU_ISA_AVX512_PLAIN)
+    if (isa < CPU_ISA_AVX512_PLAIN) {
+        cpu_set_tile_avx2(m);
+        cpu_set_tile_small_avx2(m);
+        cpu_set_tile_k_avx2(m);
+        cpu_set_tile_i_avx2(m);
         return;
+    }
     cpu_set_dot_float_avx512(m);
     cpu_set_unpack_small_avx512(m);
     cpu_set_unpack_k_avx512(m);
@@ -43,6 +48,10 @@ static void set_x86(struct cpu_matmul *m, enum cpu_isa isa)
         cpu_set_dot_int_avx512(m);
         cpu_set_direct_k_avx512(m);
         cpu_set_direct_i_avx512(m);
+        cpu_set_tile_avx512(m);
+        cpu_set_tile_small_avx512(m);
+        cpu_set_tile_k_avx512(m);
+        cpu_set_tile_i_avx512(m);
     } else {
         cpu_set_dot_int_avx512_vnni(m);
         cpu_set_direct_k_avx512_vnni(m);

@@ -37,8 +37,9 @@ typedef void cpu_window_fn(const void *w, int w_rows, const struct quant_act *x,
                            float *y, size_t y_stride);
 
 /* Prefill: products of up to CPU_TILE_W_ROWS weight rows and CPU_TILE_ROWS activation rows, whose
- * lanes are activation rows. A weight row is a record of bytes: its codes as signed bytes, then
- * these parts, each at an offset that n alone gives (cpu_tile_layout). */
+ * lanes are activation rows. A weight row is a record of bytes: its codes as bytes, then these
+ * parts, each at an offset that n alone gives (cpu_tile_layout). What is said here is how AVX-512
+ * with VNNI has it; other sets may have other codes, and use room that is not needed for others. */
 #define CPU_TILE_ROWS 16
 #define CPU_TILE_W_ROWS 8
 

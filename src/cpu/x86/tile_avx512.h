@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weight rows as records of bytes for prefill tiles (matmul.h), with AVX-512 VNNI: the parts of a
- * record, and the corrections that its codes give. */
+/* Weight rows as records of bytes for prefill tiles (matmul.h), with AVX-512 VNNI: the
+ * corrections that its codes give. */
 #ifndef STRATA_CPU_X86_TILE_AVX512_H
 #define STRATA_CPU_X86_TILE_AVX512_H
 
 #include "cpu/x86/dot_int.h"
 #include "cpu/x86/scales.h"
+#include "cpu/x86/tile_record.h"
 
 /* Kernels of the forms that rows have: tile_avx512.c. */
 extern cpu_tile_fn cpu_tile32;            /* blocks of 32 */
@@ -13,31 +14,6 @@ extern cpu_tile_fn cpu_tile256_min16;     /* 256, scales are in the codes, a min
 extern cpu_tile_fn cpu_tile256_s16;       /* a scale for each 16 */
 extern cpu_tile_fn cpu_tile256_s32;       /* a scale for each 32 */
 extern cpu_tile_fn cpu_tile256_s32_min32; /* and a minimum for each 32 */
-
-INLINE int32_t *tile_scale(uint8_t *record, const struct cpu_tile_layout *l)
-{
-    return (int32_t *)(record + l->scale);
-}
-
-INLINE int32_t *tile_start(uint8_t *record, const struct cpu_tile_layout *l)
-{
-    return (int32_t *)(record + l->start);
-}
-
-INLINE float *tile_d(uint8_t *record, const struct cpu_tile_layout *l)
-{
-    return (float *)(record + l->d);
-}
-
-INLINE float *tile_dmin(uint8_t *record, const struct cpu_tile_layout *l)
-{
-    return (float *)(record + l->dmin);
-}
-
-INLINE int16_t *tile_m(uint8_t *record, const struct cpu_tile_layout *l)
-{
-    return (int16_t *)(record + l->m);
-}
 
 /* The correction of a block of 256 codes. scale[j]: lane i is the scale of codes 64 j + 4 i to
  * 64 j + 4 i + 3. */

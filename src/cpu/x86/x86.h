@@ -14,6 +14,10 @@ void cpu_set_unpack_small_avx2(struct cpu_matmul *m);
 void cpu_set_unpack_k_avx2(struct cpu_matmul *m);
 void cpu_set_unpack_i_avx2(struct cpu_matmul *m);
 void cpu_set_direct_k_avx2(struct cpu_matmul *m);
+void cpu_set_tile_avx2(struct cpu_matmul *m); /* the pack */
+void cpu_set_tile_small_avx2(struct cpu_matmul *m);
+void cpu_set_tile_k_avx2(struct cpu_matmul *m);
+void cpu_set_tile_i_avx2(struct cpu_matmul *m);
 
 void cpu_set_dot_float_avx512(struct cpu_matmul *m);
 void cpu_set_dot_int_avx512(struct cpu_matmul *m);      /* multiply and add */
@@ -26,6 +30,10 @@ void cpu_set_direct_iq1_avx512_vbmi(struct cpu_matmul *m); /* with VNNI */
 void cpu_set_unpack_small_avx512(struct cpu_matmul *m);
 void cpu_set_unpack_k_avx512(struct cpu_matmul *m);
 void cpu_set_unpack_i_avx512(struct cpu_matmul *m);
+void cpu_set_tile_avx512(struct cpu_matmul *m); /* the same sources as for AVX2 */
+void cpu_set_tile_small_avx512(struct cpu_matmul *m);
+void cpu_set_tile_k_avx512(struct cpu_matmul *m);
+void cpu_set_tile_i_avx512(struct cpu_matmul *m);
 void cpu_set_direct_small_avx512_vnni(struct cpu_matmul *m);
 void cpu_set_tile_avx512_vnni(struct cpu_matmul *m); /* the pack */
 void cpu_set_tile_small_avx512_vnni(struct cpu_matmul *m);
