@@ -24,9 +24,9 @@ enum io_lane {
     IO_LANES
 };
 
-/* The engine holds at most `depth` urgent and ahead reads in flight on each drive, `ahead_kept` of
- * them never ahead (but in a prompt, io_set_prompt), and besides `rows_depth` rows. Fields left 0
- * take the default in brackets. */
+/* The engine holds at most `depth` urgent and ahead reads in flight on each drive, and besides
+ * `rows_depth` rows. Outside prompts (io_set_prompt) ahead reads are `ahead_kept` fewer, and that
+ * many on all drives together. Fields left 0 take the default in brackets. */
 struct io_options {
     /* "uring" (default where the system has it): io_uring. "pread": threads. "fake": completes at
      * once and reads nothing. "sim:rate=200M,delay=0-30ms,seed=7": really reads, then holds each

@@ -9,15 +9,24 @@
 
 static const enum io_lane in_order[IO_LANES] = {IO_URGENT, IO_ROWS, IO_AHEAD};
 
+static int guesses_in_flight(const struct io *io)
+{
+    int n = 0;
+    for (int c = 0; c < io->copies; c++)
+        n += io->in_flight[c][IO_AHEAD];
+    return n;
+}
+
+/* Guesses of an answer cannot be taken back once they have started, and the more of them start the
+ * less each is worth: several drives take no more of them than one would. */
 static bool has_room(const struct io *io, int copy, enum io_lane lane)
 {
     const struct io_options *o = &io->options;
     const int *in_flight = io->in_flight[copy];
     if (lane == IO_ROWS)
         return in_flight[IO_ROWS] < o->rows_depth;
-    int kept = lane == IO_AHEAD && !io->is_prompt ? o->ahead_kept : 0;
     return in_flight[IO_URGENT] + in_flight[IO_AHEAD] < o->depth &&
-           (lane == IO_URGENT || in_flight[IO_AHEAD] < o->depth - kept);
+           (lane == IO_URGENT || io->is_prompt || guesses_in_flight(io) < o->depth - o->ahead_kept);
 }
 
 /* Whether a drive has less to do than another; both idle: has done less. */

@@ -82,21 +82,25 @@ bool streaming_config(const struct strata_model *m, struct stream_config *c, str
  * commands: the drive was measured with pieces of 192 KiB and more. */
 #define PIECE_LEAST ((uint64_t)128 << 10)
 
+/* With copies each part is cut into a piece for every drive, for a record alone is often all that is
+ * waited for. */
 int streaming_split(const struct strata_model *m, const struct stream_config *c)
 {
-    int pieces = m->options.drive_parts, split = STREAM_SPLIT_MOST;
+    int pieces = m->options.drive_parts, drives = 1 + m->options.n_replicas;
+    int split = STREAM_SPLIT_MOST;
     for (int l = 0; l < c->layers; l++) {
         const struct stream_layer *y = &c->layer[l];
         if (!y->experts)
             continue;
         int of_part = (pieces + y->parts - 1) / y->parts;
+        of_part = of_part > drives ? of_part : drives;
         for (int p = 0; p < y->parts; p++) {
             uint64_t most = y->part[p].bytes / PIECE_LEAST;
             split = split < of_part ? split : of_part;
             split = (uint64_t)split < most ? split : (int)most;
         }
     }
-    return split > 1 && pieces > 1 ? split : 1;
+    return split > 1 && (pieces > 1 || drives > 1) ? split : 1;
 }
 
 /* ---- copies --------------------------------------------------------------------------------- */

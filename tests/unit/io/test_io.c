@@ -245,7 +245,7 @@ struct gate {
     pthread_mutex_t lock;
     pthread_cond_t moved;
     int open, started;
-    off_t order[16];
+    off_t order[16]; /* blocks */
 };
 
 static ssize_t gated_pread(void *ctx, int fd, void *to, size_t n, off_t offset)
@@ -346,6 +346,48 @@ static void a_guess_that_is_waited_for_passes_the_others_and_prompts_use_all_dep
     io_queue_close(q);
     io_close(io);
     mem_unmap(to, 8 * 4096);
+}
+
+/* As many guesses are in flight on two drives as one would have, half of them on each; in prompts both
+ * have their whole depth, as they always have for urgent reads. */
+static void several_drives_take_no_more_guesses_than_one(void **state)
+{
+    enum { READS = 16 };
+    struct gate g = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
+    const char *copies[] = {path};
+    struct io *io = open_io(&(struct io_options){.depth = 6,
+                                                 .ahead_kept = 2,
+                                                 .rows_depth = 1,
+                                                 .pread = gated_pread,
+                                                 .pread_ctx = &g,
+                                                 .copy_paths = copies,
+                                                 .copies = 1});
+    struct err e = {0};
+    struct io_queue *q = io_queue_create(io, READS, &e);
+    uint8_t *to = mem_map(READS * 4096, "test", NULL);
+    for (uint64_t i = 0; i < READS - 1; i++)
+        io_submit(q, IO_AHEAD, 0, i * 4096, 4096, to + i * 4096, i);
+    wait_started(&g, 4);
+    io_submit(q, IO_URGENT, 0, (READS - 1) * 4096, 4096, to + (READS - 1) * 4096, READS - 1);
+    wait_started(&g, 5);
+    assert_int_equal(g.started, 5);
+    assert_true(io_is_waiting(q, 4));
+    assert_false(io_is_waiting(q, READS - 1));
+    io_set_prompt(io, true);
+    wait_started(&g, 12);
+    assert_false(io_is_waiting(q, 10));
+    assert_true(io_is_waiting(q, 11));
+    let_go(&g, 100);
+    struct io_completion c[READS];
+    int n = 0, of_copy = 0;
+    for (int got; (got = io_wait(q, c, READS));)
+        for (int i = 0; i < got; i++, n++)
+            of_copy += c[i].file > 0;
+    assert_int_equal(n, READS);
+    assert_in_range(of_copy, 5, READS - 5); /* of the 12 in flight, 6; of the others no matter which */
+    io_queue_close(q);
+    io_close(io);
+    mem_unmap(to, READS * 4096);
 }
 
 /* However many guesses wait, it starts at once in the place that is kept; with the places taken, when
@@ -655,6 +697,7 @@ int main(void)
         IO_TEST(what_cannot_be_opened_is_refused_by_name),
         IO_TEST(urgent_reads_pass_guesses_and_a_guess_leaves_depth_to_them),
         IO_TEST(a_guess_that_is_waited_for_passes_the_others_and_prompts_use_all_depth),
+        IO_TEST(several_drives_take_no_more_guesses_than_one),
         IO_TEST(an_urgent_read_waits_for_what_is_in_flight_and_no_longer),
         IO_TEST(what_is_wanted_and_not_read_is_timed_whether_the_drive_is_busy_or_not),
         IO_TEST(a_wait_may_have_an_end),

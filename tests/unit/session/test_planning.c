@@ -136,12 +136,15 @@ static void awaited_reads_are_split_as_the_drive_was_measured(void **unused)
     static const struct {
         int drive_parts, parts;
         uint64_t bytes; /* of a part */
-        int split;
-    } cases[] = {{0, 1, 8 << 20, 1}, {1, 1, 8 << 20, 1},  {4, 1, 8 << 20, 4},  {4, 3, 8 << 20, 2},
-                 {2, 3, 8 << 20, 1}, {8, 1, 8 << 20, 8},  {64, 1, 8 << 20, 8}, {8, 1, 300 << 10, 2},
-                 {8, 3, 1 << 10, 1}, {4, 1, 384 << 10, 3}};
+        int split, copies;
+    } cases[] = {{0, 1, 8 << 20, 1, 0},   {1, 1, 8 << 20, 1, 0},   {4, 1, 8 << 20, 4, 0},
+                 {4, 3, 8 << 20, 2, 0},   {2, 3, 8 << 20, 1, 0},   {8, 1, 8 << 20, 8, 0},
+                 {64, 1, 8 << 20, 8, 0},  {8, 1, 300 << 10, 2, 0}, {8, 3, 1 << 10, 1, 0},
+                 {4, 1, 384 << 10, 3, 0}, {0, 3, 8 << 20, 2, 1},   {1, 1, 8 << 20, 3, 2},
+                 {8, 1, 8 << 20, 8, 1},   {0, 3, 384 << 10, 3, 7}, {0, 3, 36 << 10, 1, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct strata_model m = {.options = {.drive_parts = cases[i].drive_parts}};
+        struct strata_model m = {
+            .options = {.drive_parts = cases[i].drive_parts, .n_replicas = cases[i].copies}};
         struct stream_layer layers[2] = {{0}, {.experts = 4, .parts = cases[i].parts}};
         for (int p = 0; p < cases[i].parts; p++)
             layers[1].part[p].bytes = cases[i].bytes;
