@@ -91,17 +91,19 @@ static int most_experts_of_class(const struct stream *s, int class_index)
     return most;
 }
 
-/* What two layers of the prompt may need, for while one is computed the next is read; at most half
- * of the class, nothing where everything fits. */
+/* What one layer of the prompt may need besides residents, and as much again when it is long: then
+ * computing takes as long as reading, and the next layer's experts come while this one's are still
+ * held. At most half of the class, nothing where everything fits. */
 static int places_to_borrow(const struct stream *s, int class_index, int rows)
 {
     const struct arena_class *k = &s->arena.class[class_index];
     int64_t most = (int64_t)rows * s->experts_used;
-    int experts = most_experts_of_class(s, class_index);
+    int experts = most_experts_of_class(s, class_index), there = s->pool[class_index].residents;
     int left = s->pool[class_index].capacity - k->least;
     if ((uint64_t)k->slots >= k->records)
         return 0;
-    most = 2 * (most < experts ? most : experts);
+    experts -= (int)((uint64_t)there * (uint64_t)experts / k->records); /* in the mean of layers */
+    most = (most < experts ? most : experts) + (rows < experts ? rows : experts);
     most = most < k->slots / 2 ? most : k->slots / 2;
     most = most < left ? most : left;
     return most > 0 ? (int)most : 0;

@@ -113,7 +113,8 @@ static inline void reference_prompt_begin(struct reference *m, int rows)
         for (int l = 0; l < LAYERS; l++)
             if (layers[l].experts > experts && class_of(m, l) == k)
                 experts = layers[l].experts;
-        most = 2 * (most < experts ? most : experts);
+        experts -= m->count[k] * experts / (int)a->records;
+        most = (most < experts ? most : experts) + (rows < experts ? rows : experts);
         most = most < a->slots / 2 ? most : a->slots / 2;
         most = most < a->slots - a->least ? most : a->slots - a->least;
         m->borrowed[k] = (uint64_t)a->slots >= a->records ? 0 : most;
