@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of docs/benchmarks.md about streaming.    tests/bench/streaming.py BUILD [--big MODEL] [--rounds N] [--quick]
+"""Tables of docs/benchmarks.md about streaming.    tests/bench/streaming.py BUILD [--big MODEL] [--rounds N] [--only PART,..] [--quick]
 
 Runs arms of `strata bench` in turn, on the demo model and on a model of real shapes (strata synth MODEL --layers 8, with its
 MODEL.ids), and prints tables in Markdown, each with the arms' options. On a quiet machine; --quick only shows that it works.
+Parts: limits, evenness, replicas, decode, quality, prefill, bands; all but quality, limits and replicas have a table for each model.
 """
 
 import argparse
@@ -22,7 +23,8 @@ VALID = os.path.join(ROOT, "tests", "data", "fixtures", "valid.txt")
 COMMON = ["--popularity", "off", "--draft", "off", "--sidecar", "off"]
 EXACT = ["--policy", "lru", "--moce", "0"]
 DECODE = [
-    ("resident first", EXACT + ["--read-ahead", "off"]),
+    ("LRU, nothing computed during reads", EXACT + ["--read-ahead", "0", "--overlap", "off"]),
+    ("resident first", EXACT + ["--read-ahead", "0"]),
     ("+ read-ahead", EXACT + ["--read-ahead", "auto"]),
     ("+ MoCE 0.85", ["--policy", "lru", "--read-ahead", "auto", "--moce", "0.85"]),
     ("+ MoCE auto:0.02", ["--policy", "lru", "--read-ahead", "auto", "--moce", "auto:0.02"]),
@@ -51,8 +53,14 @@ class Bench:
             out.flush()
             runs = self.json("bench", "--arms", out.name, "--json", "--quiet")["runs"]
         of_arm = {name: [run for run in runs if run["arm"] == name] for name, _ in arms}
-        return [(name, {key: statistics.median(run[key] for run in of_arm[name]) for key in of_arm[name][0] if key != "arm"})
-                for name, _ in arms]
+        keys = [key for key, value in runs[0].items() if isinstance(value, (int, float))]
+        return [(name, {key: statistics.median(run[key] for run in of_arm[name]) for key in keys}) for name, _ in arms]
+
+    def token_ms(self, model, ids, prompt, tokens, flags):
+        """Of each token of an answer, the median of the rounds: all of them miss the same records at the same token."""
+        rounds = [self.json("bench", "-m", model, "--ids", ids, "-p", prompt, "-n", tokens, "-r", 1, "--json", "--quiet",
+                            *COMMON, *flags)["reps"][0]["token_ms"] for _ in range(self.rounds)]
+        return [statistics.median(times) for times in zip(*rounds)]
 
 
 def table(head, rows):
@@ -68,26 +76,19 @@ def decode_row(name, run, tokens):
         "%.2f" % (1000 * run["decode_wait_s"] / tokens), "%.4f" % run["moce_displaced"]]
 
 
-def without_split(run, tokens):
-    """The first arm if nothing were computed while a read is in flight: it would wait for as long as the drive was busy."""
-    seconds = tokens / run["decode_tok_s"] - run["decode_wait_s"] + run["decode_drive_busy_s"]
-    return dict(run, decode_tok_s=tokens / seconds, decode_wait_s=run["decode_drive_busy_s"])
-
-
 def decode(bench, title, model, ids, prompt, tokens, drives):
     for drive in drives:
         extra = ["--arena", "20%"] + (["--io", drive] if drive else [])
         print("%s, %d tokens after %d, `%s`; of a token:\n" % (title, tokens, prompt, " ".join(extra + COMMON)))
         runs = bench.arms(model, ids, prompt, tokens, [(name, flags + extra) for name, flags in DECODE])
-        rows = [decode_row("LRU, nothing computed during reads (calculated)", without_split(runs[0][1], tokens), tokens)]
-        rows += [decode_row("%s: `%s`" % (name, " ".join(dict(DECODE)[name])), run, tokens) for name, run in runs]
+        rows = [decode_row("%s: `%s`" % (name, " ".join(dict(DECODE)[name])), run, tokens) for name, run in runs]
         table(["arm", "tok/s", "hits", "misses", "useful", "late", "wasted", "wait, ms", "displaced"], rows)
 
 
 def quality(bench, tokens):
     print("`strata kld -m strata-demo.gguf -f valid.txt -n %d --arena 20%% --popularity off --against 'FLAGS'`\n" % tokens)
     rows = []
-    for name, flags in DECODE[2:]:
+    for name, flags in DECODE[3:]:
         done = bench.json("kld", "-m", DEMO, "-f", VALID, "-n", tokens, "--arena", "20%", "--popularity", "off", "--against",
                           " ".join(flags[2:]), "--json", "--quiet")
         rows.append([name, "%.4f" % done["kl_mean"], "%.3f" % done["top1"], "%.2f" % done["ppl"], "%.2f" % done["ppl_ref"]])
@@ -107,10 +108,13 @@ PREFILL_HEAD = ["arm", "tok/s", "s", "records read", "ahead", "not ahead", "wait
 
 
 def prefill(bench, title, model, ids, tokens, drives):
+    """An arena of half the experts of 8 layers has places for two whole layers besides, as one of 20 % has of 48 layers."""
     for drive in drives:
-        extra = ["--arena", "20%", "--band", "1024"] + (["--io", drive] if drive else [])
+        extra = ["--band", "1024"] + (["--io", drive] if drive else [])
         print("%s, prompt of %d tokens, `%s`\n" % (title, tokens, " ".join(extra + COMMON)))
-        runs = bench.arms(model, ids, tokens, 1, [("with look-ahead", extra), ("`--read-ahead off`", extra + ["--read-ahead", "off"])])
+        arms = [["--arena", "20%"], ["--arena", "20%", "--read-ahead", "off"], ["--arena", "50%"],
+                ["--arena", "50%", "--read-ahead", "off"]]
+        runs = bench.arms(model, ids, tokens, 1, [("`%s`" % " ".join(flags), flags + extra) for flags in arms])
         table(PREFILL_HEAD, [prefill_row(name, run, tokens) for name, run in runs])
 
 
@@ -165,32 +169,42 @@ def limits(bench, folder, ids, tokens, rates):
         print("The knee, the default with this trace: %.0f MiB.\n" % knee)
 
 
-def evenness(bench, ids, prompt, drives):
+def speed(times):
+    return 1000 * len(times) / sum(times)
+
+
+def evenness(bench, title, model, ids, prompt, drives, long):
     """Answers right after a long prompt against later ones, and a long answer's second half against its first."""
     rows = []
     for drive in drives:
-        extra = COMMON + ["--arena", "20%", "--ctx", "8192"] + (["--io", drive] if drive else [])
-        seconds = {}
-        for turn in range(bench.rounds):
-            for read, n in ((prompt, 50), (prompt, 200), (prompt, 250)) + (((64, 1500), (64, 3000)) if turn == 0 else ()):
-                done = bench.json("bench", "-m", DEMO, "--ids", ids, "-p", read, "-n", n, "-r", 1, "--json", "--quiet", *extra)
-                seconds.setdefault((read, n), []).append(n / done["decode_tok_s"])
-        took = {key: statistics.median(values) for key, values in seconds.items()}
-        early, late = 50 / took[prompt, 50], 50 / (took[prompt, 250] - took[prompt, 200])
-        first, second = 1500 / took[64, 1500], 1500 / (took[64, 3000] - took[64, 1500])
-        rows.append([drive or "its own"] + ["%.1f" % value for value in (early, late)] + ["%.0f %%" % (100 * early / late)] + [
-            "%.1f" % value for value in (first, second)] + ["%.0f %%" % (100 * second / first)])
-    print("demo model, `--arena 20%%`; tokens a second 1 to 50 and 201 to 250 after a prompt of %d, 1 to 1,500 and 1,501 to 3,000\n" % prompt)
-    table(["drive", "1 - 50", "201 - 250", "", "1 - 1,500", "1,501 - 3,000", ""], rows)
+        extra = ["--arena", "20%"] + (["--io", drive] if drive else [])
+        times = bench.token_ms(model, ids, prompt, 250, extra)
+        early, late = speed(times[:50]), speed(times[200:])
+        row = [drive or "its own", "%.1f" % times[0]] + ["%.1f" % value for value in (early, late)] + ["%.0f %%" % (100 * early / late)]
+        if long:
+            times = Bench(os.path.dirname(bench.program), 1).token_ms(model, ids, 64, long, extra)
+            first, second = speed(times[:long // 2]), speed(times[long // 2:])
+            row += ["%.1f" % value for value in (first, second)] + ["%.0f %%" % (100 * second / first)]
+        rows.append(row)
+    print("%s, `--arena 20%%`: the first token after a prompt of %d, then tokens a second\n" % (title, prompt))
+    table(["drive", "first, ms", "1 - 50", "201 - 250", "early / late"] +
+          (["1 - %d" % (long // 2), "%d - %d" % (long // 2 + 1, long), "late / early"] if long else []), rows)
 
 
-def replicas(bench, folder, ids, tokens):
+def replicas(bench, folder, ids, tokens, rates):
     copy = os.path.join(folder, "copy.gguf")
     shutil.copyfile(DEMO, copy)
-    extra = ["--arena", "min", "--io", "sim:rate=50M"]
-    print("demo model, prompt of %d tokens, `%s`\n" % (tokens, " ".join(extra + COMMON)))
-    runs = bench.arms(DEMO, ids, tokens, 32, [("one drive", extra), ("two drives, `--replica`", extra + ["--replica", copy])])
-    table(["arm", "prompt, tok/s", "answer, tok/s"], [[name, "%.1f" % run["prefill_tok_s"], "%.1f" % run["decode_tok_s"]] for name, run in runs])
+    rows = []
+    for rate in rates:
+        extra = ["--arena", "min", "--io", "sim:rate=%dM" % rate]
+        (_, one), (_, two) = bench.arms(DEMO, ids, tokens, 32, [("one", extra), ("two", extra + ["--replica", copy])])
+        row = ["%d MB/s" % rate]
+        for key in ("prefill_tok_s", "decode_tok_s"):
+            row += ["%.1f" % one[key], "%.1f" % two[key], "%.2f" % (two[key] / one[key])]
+        rows.append(row + ["%.2f" % (one["decode_wait_s"] / two["decode_wait_s"])])
+    print("demo model, prompt of %d tokens and 32 after it, `--arena min %s`; one drive, two with `--replica`, ratio:\n" % (
+        tokens, " ".join(COMMON)))
+    table(["a drive gives", "prompt, tok/s", "two", "", "answer, tok/s", "two", "", "wait, shorter by"], rows)
 
 
 def main():
@@ -198,30 +212,32 @@ def main():
     parser.add_argument("build")
     parser.add_argument("--big", metavar="MODEL", help="a model of real shapes, its ids in MODEL.ids")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", choices=("arms", "more"), help="the tables with the big model, or the others")
+    parser.add_argument("--only", metavar="PART,..", type=lambda text: text.split(","), help="these tables alone")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     bench = Bench(options.build, 1 if options.quick else options.rounds)
     once = Bench(options.build, 1)
     few = 8 if options.quick else 1
-    if options.only != "arms":
-        with tempfile.TemporaryDirectory() as folder:
-            ids = text_ids(bench, folder, 5000)
-            limits(bench, folder, ids, 256 // few, (100, 400))
-            evenness(bench, ids, 4000 // few, [""] if options.quick else ["", "sim:rate=200M"])
-            replicas(bench, folder, ids, 512 // few)
-    if options.only == "more":
-        return
-    models = [("demo model", DEMO, None, 256 // few)]
-    if options.big:
-        models.append((os.path.basename(options.big), options.big, options.big + ".ids", 64 // few))
-    drives = ["", "sim:rate=200M"][:1 if options.quick else 2]
-    for title, model, ids, tokens in models:
-        decode(bench, title, model, ids, 64 // few, tokens, drives)
-    quality(bench, 2000 // (few * few))
-    for title, model, ids, _ in models:
-        prefill(bench, title, model, ids, 1024 // (few * few), drives)
-        bands(once, title, model, ids, 8192 // (few * few), [size // (few * few) for size in (1024, 2048, 8192)])
+    own, drives = [""], [""] if options.quick else ["", "sim:rate=200M"]
+    big = [(os.path.basename(options.big), options.big, options.big + ".ids", 64 // few)] if options.big else []
+    models = [("demo model", DEMO, None, 256 // few)] + big
+    with tempfile.TemporaryDirectory() as folder:
+        ids = text_ids(bench, folder, 5000)
+        parts = {
+            "limits": lambda: limits(bench, folder, ids, 256 // few, (100, 400)),
+            "evenness": lambda: [evenness(bench, title, model, file or ids, 4000 // few, drives if model == DEMO else own,
+                                          3000 // few if model == DEMO else 0) for title, model, file, _ in models],
+            "replicas": lambda: replicas(bench, folder, ids, 512 // few, (50, 10)),
+            "decode": lambda: [decode(bench, *model[:3], 64 // few, model[3], drives) for model in models],
+            "quality": lambda: quality(bench, 2000 // (few * few)),
+            "prefill": lambda: [prefill(bench, *model[:3], 1024 // (few * few), drives) for model in models],
+            "bands": lambda: [bands(once, *model[:3], 8192 // (few * few), [size // (few * few) for size in (1024, 2048, 8192)])
+                              for model in models],
+        }
+        for name in options.only or parts:
+            if name not in parts:
+                parser.error("--only %s: the parts are %s" % (name, ", ".join(parts)))
+            parts[name]()
 
 
 if __name__ == "__main__":
