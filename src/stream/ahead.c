@@ -19,7 +19,7 @@
 
 /* The guard: above the first busy share of the drive a guess must be worth more, in proportion, up
  * to the second. There a read that nobody wants holds up one that somebody waits for. */
-#define GUARD_PASSES 16 /* a period */
+#define GUARD_PASSES 4 /* a period: an answer's first tokens are those that notice */
 #define GUARD_FREE 0.5
 #define GUARD_FULL 0.95
 #define GUARD_PERCENT 50
@@ -104,18 +104,26 @@ uint32_t ahead_guard_percent(double busy_share)
 
 static void guard(struct stream *s)
 {
-    if (++s->guard_passes < GUARD_PASSES)
+    if (s->guard_since && ++s->guard_passes < GUARD_PASSES)
         return;
     int64_t now = clock_us();
     uint64_t busy = io_busy_us(s->io);
-    if (s->guard_since) /* half way from what it was: reading less makes the drive less busy */
-        s->guard_percent =
-            (s->guard_percent + ahead_guard_percent((double)(busy - s->guard_busy_us) /
-                                                    (double)(now - s->guard_since + 1))) /
-            2;
+    if (s->guard_since) {
+        uint32_t percent = ahead_guard_percent((double)(busy - s->guard_busy_us) /
+                                               (double)(now - s->guard_since + 1));
+        /* From the second time on half way from what it was: reading less makes the drive less busy. */
+        s->guard_percent = s->guard_has_judged ? (s->guard_percent + percent) / 2 : percent;
+        s->guard_has_judged = true;
+    }
     s->guard_passes = 0;
     s->guard_since = now;
     s->guard_busy_us = busy;
+}
+
+void ahead_pause_guard(struct stream *s)
+{
+    s->guard_passes = 0;
+    s->guard_since = 0;
 }
 
 void ahead_settle(struct stream *s)

@@ -187,9 +187,10 @@ struct stream {
     bool no_overlap;
     struct guess_record *guesses; /* [layers] */
     uint32_t guard_percent;       /* that the guard asks of a guess besides */
-    int64_t guard_since;          /* of its present period */
+    int64_t guard_since;          /* of its present period; 0: none has begun */
     uint64_t guard_busy_us;
     int guard_passes;
+    bool guard_has_judged;
     int32_t *previous;  /* GUESS_PREVIOUS: [layers][experts_used] ids, -1: none */
     uint16_t *follows;  /* GUESS_TABLE: a table for each layer and the one guessed there */
     size_t *follows_at; /* [layers] where the layer's table starts */
@@ -295,6 +296,8 @@ void ahead_settle(struct stream *s);
 /* What is asked of a guess, in percent besides the usual, of a drive that is busy for this share of
  * the time. */
 uint32_t ahead_guard_percent(double busy_share);
+/* The guard's period ends unjudged: what comes next is no answer. */
+void ahead_pause_guard(struct stream *s);
 /* Forgets the guess at the turn's layer. */
 void ahead_forget(struct stream *s);
 /* Drops guesses whose time is over. */

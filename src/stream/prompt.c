@@ -116,6 +116,7 @@ void stream_prompt_begin(struct stream *s, int rows)
         stream_prompt_end(s);
     s->is_prompt = true;
     s->prompt_rows = rows;
+    ahead_pause_guard(s);
     io_set_prompt(s->io, true);
     turn_collect(s, false);
     for (int c = 0; c < s->arena.classes; c++) {

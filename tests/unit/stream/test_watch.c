@@ -155,9 +155,9 @@ static void guesses_that_found_no_slot_are_named(void **state)
 /* Passes without a miss, as many as the guard takes for `periods` judgements. */
 static void pass_time(struct stream *s, int periods)
 {
-    for (int i = 0; i < 16 * periods; i++) {
+    for (int i = 0; i < 4 * periods; i++) {
         turn(s, 0, 0, 1, -1, -1);
-        if (i % 16 == 0)
+        if (i % 4 == 0)
             nanosleep(&ms_5, NULL);
     }
 }
@@ -178,11 +178,11 @@ static void more_is_asked_of_guesses_while_the_drive_is_busy(void **state)
     stream_guess(s, 3, &guess, NULL, 1, 1, false);
     assert_int_equal(stream_next(s, &out, 1, &e), 1);
     stream_end(s);
-    for (int i = 0; i < 64; i++) { /* a read is in flight all the time */
+    for (int i = 0; i < 16; i++) { /* a read is in flight all the time */
         assert_true(stream_begin(s, 0, &id, 1, false, &e));
         assert_int_equal(stream_next(s, &out, 1, &e), 1);
         stream_end(s);
-        if (i % 16 == 0)
+        if (i % 4 == 0)
             nanosleep(&ms_5, NULL);
     }
     assert_false(ahead_may_read(s, 3, 5));
@@ -192,6 +192,41 @@ static void more_is_asked_of_guesses_while_the_drive_is_busy(void **state)
     assert_true(ahead_may_read(s, 3, 5));
     assert_true(ahead_guard_percent(0.4) == 0 && ahead_guard_percent(0.7) > 10 &&
                 ahead_guard_percent(0.96) == ahead_guard_percent(1));
+    stream_free(s);
+    io_close(io);
+}
+
+/* Judged for the first time after four passes, and then in full; a prompt says nothing about answers. */
+static void a_busy_drive_is_noticed_within_an_answers_first_tokens(void **state)
+{
+    struct told told = {0};
+    struct io *io = open_files(&(struct io_options){.pread = gated_read});
+    struct stream *s = open_watched(io, &(struct stream_ahead){.has_guard = true}, &told);
+    struct err e = {0};
+    struct stream_record out;
+    const int32_t id = 0, guess = 20;
+    turn(s, 3, 7, 1, -1, -1);
+    stream_prompt_begin(s, 1); /* layer 0 comes for the first time, so that nothing is judged yet */
+    assert_true(stream_begin(s, 0, &id, 1, true, &e));
+    assert_int_equal(stream_next(s, &out, 1, &e), 1);
+    stream_end(s);
+    stream_prompt_end(s);
+    atomic_store(&is_shut, true);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(s->guard_percent, 0);
+        assert_true(stream_begin(s, 0, &id, 1, false, &e));
+        if (i == 0)
+            stream_guess(s, 3, &guess, NULL, 1, 1, false); /* which is in flight from now on */
+        assert_int_equal(stream_next(s, &out, 1, &e), 1);
+        stream_end(s);
+        nanosleep(&ms_5, NULL);
+    }
+    assert_int_equal(s->guard_percent, ahead_guard_percent(1));
+    stream_prompt_begin(s, 1);
+    atomic_store(&is_shut, false);
+    stream_prompt_end(s);
+    assert_int_equal(s->guard_percent, ahead_guard_percent(1));
+    assert_int_equal(s->guard_since, 0);
     stream_free(s);
     io_close(io);
 }
@@ -237,6 +272,7 @@ int main(void)
         cmocka_unit_test(a_wait_that_is_cut_short_says_so_and_what_it_lost_too),
         cmocka_unit_test(guesses_that_found_no_slot_are_named),
         cmocka_unit_test(more_is_asked_of_guesses_while_the_drive_is_busy),
+        cmocka_unit_test(a_busy_drive_is_noticed_within_an_answers_first_tokens),
         cmocka_unit_test(all_that_is_waited_is_told),
     };
     return cmocka_run_group_tests(tests, write_layers, remove_layers);
