@@ -64,6 +64,12 @@ static void set_x86(struct cpu_matmul *m, enum cpu_isa isa)
         if (cpu_isa_has_vbmi())
             cpu_set_direct_iq1_avx512_vbmi(m);
     }
+    if (isa == CPU_ISA_AMX) {
+        cpu_set_amx(m);
+        cpu_set_amx_k(m);
+        cpu_set_amx_i(m);
+        cpu_set_amx_small(m);
+    }
 }
 #endif
 

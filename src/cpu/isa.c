@@ -5,6 +5,8 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 #endif
@@ -14,6 +16,7 @@ static const char *const names[CPU_ISAS] = {
     [CPU_ISA_AVX2] = "avx2",
     [CPU_ISA_AVX512_PLAIN] = "avx512-plain",
     [CPU_ISA_AVX512] = "avx512",
+    [CPU_ISA_AMX] = "amx",
     [CPU_ISA_NEON_PLAIN] = "neon-plain",
     [CPU_ISA_NEON] = "neon",
 };
@@ -43,6 +46,25 @@ static bool has_avx512(void)
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 
+/* Linux keeps the state of tiles for processes that asked for it, all their threads. */
+static bool may_use_tiles(void)
+{
+    enum { ASK_FOR_STATE = 0x1023, TILE_DATA = 18 };
+    return !syscall(SYS_arch_prctl, ASK_FOR_STATE, TILE_DATA);
+}
+
+/* Asked of the processor itself, and of XCR0 whether the system saves both parts of the state. */
+static bool has_amx(void)
+{
+    const unsigned tile = 1u << 24, int8 = 1u << 25, osxsave = 1u << 27, state = 3u << 17;
+    unsigned a, b, c, d, low, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & osxsave) ||
+        !__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (tile | int8)) != (tile | int8))
+        return false;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (low & state) == state && may_use_tiles();
+}
+
 bool cpu_isa_available(enum cpu_isa isa)
 {
     switch (isa) {
@@ -54,6 +76,8 @@ bool cpu_isa_available(enum cpu_isa isa)
         return has_avx512();
     case CPU_ISA_AVX512:
         return has_avx512() && __builtin_cpu_supports("avx512vnni");
+    case CPU_ISA_AMX:
+        return cpu_isa_available(CPU_ISA_AVX512) && cpu_isa_has_vbmi() && has_amx();
     default:
         return false;
     }
@@ -125,6 +149,6 @@ bool cpu_isa_parse(const char *name, enum cpu_isa *out, struct err *e)
     }
     char shown[64];
     return err_set(e, ERR_USAGE,
-                   "isa: \"%s\" is not one of auto, c, avx2, avx512, avx512-plain, neon, neon-plain",
+                   "isa: \"%s\" is not one of auto, c, avx2, avx512, avx512-plain, amx, neon, neon-plain",
                    err_escape(shown, sizeof shown, name, strlen(name)));
 }

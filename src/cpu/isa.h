@@ -12,12 +12,13 @@ enum cpu_isa {
     CPU_ISA_AVX2,          /* with FMA and F16C */
     CPU_ISA_AVX512_PLAIN,  /* F, BW, VL, DQ */
     CPU_ISA_AVX512,        /* the same with VNNI (and VBMI where a kernel asks cpu_isa_has_vbmi) */
+    CPU_ISA_AMX,           /* the same with VBMI and the tiles of AMX for bytes */
     CPU_ISA_NEON_PLAIN,    /* what every ARMv8 processor has */
     CPU_ISA_NEON,          /* with the dot product extension */
     CPU_ISAS,
 };
 
-const char *cpu_isa_name(enum cpu_isa isa); /* "c", "avx2", "avx512-plain", "avx512", "neon-plain", "neon" */
+const char *cpu_isa_name(enum cpu_isa isa); /* "c", "avx2", "avx512-plain", "avx512", "amx", "neon-plain", "neon" */
 bool cpu_isa_available(enum cpu_isa isa);
 bool cpu_isa_has_vbmi(void);
 enum cpu_isa cpu_isa_best(void);

@@ -81,6 +81,15 @@ void cpu_tile_acts_place(struct cpu_tile_acts *a, void *memory, int n)
     a->bsum32 = a->bsum16 + values / 16;
 }
 
+/* Partial sums, and for all rows up to a byte for each code and two floats for 32 of them; at least
+ * one block of 256 values, split. */
+size_t cpu_panel_bytes(int n)
+{
+    size_t values = padded(n) < 512 ? 512 : padded(n);
+    return CPU_PANEL_W_ROWS * (values + values / 32 * 2 * sizeof(float)) +
+           CPU_PANEL_W_ROWS * sizeof(float) * (4 * CPU_PANEL_ROWS + 4 * CPU_TILE_ROWS);
+}
+
 static size_t tiles_of(int rows)
 {
     return mem_round_up((size_t)rows, CPU_TILE_ROWS) / CPU_TILE_ROWS;
@@ -146,7 +155,8 @@ static int tile_group(int n)
 static size_t records_bytes(int max_n)
 {
     size_t rows = CPU_TILE_W_ROWS * cpu_tile_layout(max_n).bytes;
-    return rows < TILE_W_BYTES ? TILE_W_BYTES : rows;
+    size_t least = rows < TILE_W_BYTES ? TILE_W_BYTES : rows, panel = cpu_panel_bytes(max_n);
+    return aligned(least < panel ? panel : least);
 }
 
 static size_t worker_bytes(int max_n)
@@ -322,6 +332,25 @@ static void tile_rows(const struct cpu_linear_ctx *ctx, int worker, const struct
     }
 }
 
+/* Panels: kernels that take weight rows apart and multiply them with all activation rows. */
+static void panel_rows(const struct cpu_linear_ctx *ctx, int worker, const struct cpu_weight *w,
+                       int r0, int r1, const struct quant_act *x, int t0, int rows, float *y,
+                       size_t y_stride)
+{
+    size_t bytes = tensor_row_bytes(w->type, (uint64_t)w->n_in);
+    struct cpu_tile_acts tiles[CPU_PANEL_ROWS / CPU_TILE_ROWS];
+    for (int t = 0; t < rows; t += CPU_PANEL_ROWS) {
+        int some = smaller(CPU_PANEL_ROWS, rows - t);
+        for (int i = 0; i < some; i += CPU_TILE_ROWS)
+            tiles[i / CPU_TILE_ROWS] = tile_at(x, t0 + t + i);
+        for (int g = r0; g < r1; g += CPU_PANEL_W_ROWS)
+            ctx->table->panel[w->type]((const uint8_t *)w->data + (size_t)g * bytes,
+                                       smaller(CPU_PANEL_W_ROWS, r1 - g), w->n_in, tiles, some,
+                                       ctx->scratch[worker].records,
+                                       y + (size_t)t * y_stride + (g - r0), y_stride);
+    }
+}
+
 static void int_rows(const struct cpu_linear_ctx *ctx, int worker, const struct cpu_weight *w,
                      int r0, int r1, const struct quant_act *x, bool packed, int t0, int rows,
                      float *y, size_t y_stride)
@@ -330,8 +359,12 @@ static void int_rows(const struct cpu_linear_ctx *ctx, int worker, const struct 
     quant_unpack_fn *unpack = ctx->table->unpack[w->type];
     cpu_dot_int_fn *dot = dot_int(ctx->table, w->type);
     struct cpu_row_scratch *s = &ctx->scratch[worker];
-    if (packed && rows >= CPU_TILE_ROWS_LEAST && t0 % CPU_TILE_ROWS == 0 &&
-        ctx->table->tile[w->type].unpack) {
+    bool is_tiled = packed && rows >= CPU_TILE_ROWS_LEAST && t0 % CPU_TILE_ROWS == 0;
+    if (is_tiled && ctx->table->panel[w->type]) {
+        panel_rows(ctx, worker, w, r0, r1, x, t0, rows, y, y_stride);
+        return;
+    }
+    if (is_tiled && ctx->table->tile[w->type].unpack) {
         tile_rows(ctx, worker, w, r0, r1, x, t0, rows, y, y_stride);
         return;
     }

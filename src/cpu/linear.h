@@ -59,6 +59,8 @@ struct cpu_linear_ctx {
 struct cpu_tile_layout cpu_tile_layout(int n);
 size_t cpu_tile_acts_bytes(int n);
 /* memory: 64-byte aligned, of cpu_tile_acts_bytes(n); owned by the caller. */
+/* Bytes of scratch of a panel (matmul.h) of weight rows of n values. */
+size_t cpu_panel_bytes(int n);
 void cpu_tile_acts_place(struct cpu_tile_acts *a, void *memory, int n);
 
 /* Bytes that cpu_linear_ctx_init allocates. The sizes must be sane (checked by the plan). */

@@ -55,7 +55,7 @@ struct cpu_tile_layout {
 
 /* CPU_TILE_ROWS activation rows side by side. */
 struct cpu_tile_acts {
-    uint8_t *q;      /* [n / 4][row][4] codes plus 128 */
+    uint8_t *q;      /* [n / 4][row][4] codes plus 128; signed codes for panels */
     float *d;        /* [n / block][row] */
     int16_t *bsum16; /* [n / 32][row][2] sums of 16 codes; blocks of 256 only */
     int16_t *bsum32; /* [n / 64][row][2] sums of 32 codes; blocks of 256 only */
@@ -76,6 +76,15 @@ struct cpu_tile {
     cpu_tile_fn *multiply;
 };
 
+/* Prefill, all in one: y[t * y_stride + r] for w_rows (at most CPU_PANEL_W_ROWS) weight rows of n
+ * values, one after the other in the file's bytes, and rows t < rows (at most CPU_PANEL_ROWS) of the
+ * activation tiles x, with the bits of cpu_dot_int_fn. scratch: 64-byte aligned, of cpu_panel_bytes(n)
+ * (cpu/linear.h). Activations are packed by the table's tile_pack. */
+#define CPU_PANEL_W_ROWS 32
+#define CPU_PANEL_ROWS 256
+typedef void cpu_panel_fn(const void *w, int w_rows, int n, const struct cpu_tile_acts *x, int rows,
+                          void *scratch, float *y, size_t y_stride);
+
 /* Rounding of one activation row; as quant_round_row. */
 typedef bool cpu_round_fn(const float *x, int n, struct quant_act *a, int row);
 
@@ -88,6 +97,8 @@ struct cpu_matmul {
     cpu_window_fn *window[TENSOR_TYPES];       /* the same; those who have it have direct */
     struct cpu_tile tile[TENSOR_TYPES];
     cpu_tile_pack_fn *tile_pack; /* where any type has a tile form */
+    cpu_panel_fn *panel[TENSOR_TYPES]; /* NULL: there is none; takes the place of tile, whose kernels
+                                          cannot read what this table packs */
     cpu_dot_int_fn *dot_int32, *dot_int32_min, *dot_int32_d16;
     cpu_dot_int_fn *dot_int256, *dot_int256_min;
     cpu_round_fn *round;

@@ -14,9 +14,9 @@
 #define UNWRITTEN 0x7fc0a5a5u /* a NaN that no kernel makes */
 
 /* The tables are walked entry by entry; this fails to build when the struct gets an entry that
- * the functions below do not know: five arrays by type and one of two functions, five integer
+ * the functions below do not know: six arrays by type and one of two functions, five integer
  * dots, the packing of tiles and the rounding. */
-_Static_assert(sizeof(struct cpu_matmul) == (7 * TENSOR_TYPES + 7) * sizeof(void (*)(void)),
+_Static_assert(sizeof(struct cpu_matmul) == (8 * TENSOR_TYPES + 7) * sizeof(void (*)(void)),
                "a kernel of struct cpu_matmul is not checked");
 
 static struct cpu_matmul c_table, table;
@@ -432,6 +432,70 @@ static void check_tile(struct check *c, uint32_t type, const char *isa)
     }
 }
 
+/* --- panels --- */
+
+/* Weight rows that end where memory ends times activation rows from t0 on. */
+static void check_panel_rows(struct check *c, uint32_t type, const char *isa, int n, int w_rows,
+                             int rows, enum fill fill, const struct quant_act *acts)
+{
+    size_t bytes = tensor_row_bytes(type, (uint64_t)n), tile_bytes = cpu_tile_acts_bytes(n);
+    uint8_t *w = check_edge(0, bytes * (size_t)w_rows);
+    struct row_memory row = row_new(n);
+    struct cpu_tile_acts tiles[(MOST_ROWS + CPU_TILE_ROWS - 1) / CPU_TILE_ROWS];
+    int n_tiles = (rows + CPU_TILE_ROWS - 1) / CPU_TILE_ROWS;
+    int t0 = (int)check_below(c, (uint32_t)(MOST_ROWS - rows + 1)), y_stride = w_rows + rows % 3;
+    struct check_buffer y = check_buffer_new((size_t)(rows * y_stride) * 4, 4);
+    struct check_buffer packed = check_buffer_new(tile_bytes * (size_t)n_tiles, 0);
+    struct check_buffer scratch = check_buffer_new(cpu_panel_bytes(n), 0);
+    fill_blocks(c, type, w, n * w_rows, fill);
+    for (int i = 0; i < n_tiles; i++) {
+        int left = rows - i * CPU_TILE_ROWS;
+        cpu_tile_acts_place(&tiles[i], (uint8_t *)packed.data + tile_bytes * (size_t)i, n);
+        table.tile_pack(acts, t0 + i * CPU_TILE_ROWS, left < CPU_TILE_ROWS ? left : CPU_TILE_ROWS,
+                        &tiles[i]);
+    }
+    float *got = (float *)y.data;
+    for (int i = 0; i < rows * y_stride; i++)
+        ((uint32_t *)y.data)[i] = UNWRITTEN;
+    table.panel[type](w, w_rows, n, tiles, rows, scratch.data, got, (size_t)y_stride);
+    bool ok = check_buffer_intact(&y) && check_buffer_intact(&packed) &&
+              check_buffer_intact(&scratch);
+    for (int r = 0; r < y_stride; r++) {
+        float column[MOST_ROWS];
+        if (r < w_rows) {
+            c_table.unpack[type](w + (size_t)r * bytes, n, &row.row);
+            dot_of(&c_table, type)(&row.row, acts, t0, rows, column, 1);
+        }
+        for (int t = 0; t < rows; t++) {
+            uint32_t bits;
+            memcpy(&bits, &got[t * y_stride + r], 4);
+            ok = ok && (r < w_rows ? check_same(&column[t], &got[t * y_stride + r], 1)
+                                   : bits == UNWRITTEN);
+        }
+    }
+    check_ok(c, ok, "%s panel %s, n %d, %d x %d rows from %d, fill %d", isa,
+             tensor_type_info(type)->name, n, w_rows, rows, t0, fill);
+    row_free(&row);
+    check_buffer_free(&scratch);
+    check_buffer_free(&packed);
+    check_buffer_free(&y);
+}
+
+static void check_panel(struct check *c, uint32_t type, const char *isa)
+{
+    static const int shapes[][2] = {{1, 1},  {2, 5},   {15, 15}, {16, 16}, {17, 8},
+                                    {31, 17}, {32, 33}, {9, 48},  {32, 64}, {20, 65}};
+    const struct tensor_type_info *info = tensor_type_info(type);
+    for (int i = 0; lengths[i] && lengths[i] * info->block_values <= MOST_N; i++) {
+        int n = lengths[i] * info->block_values;
+        const struct quant_act *acts = rounded_rows(c, n, cpu_act_block(type));
+        for (enum fill fill = 0; fill < FILLS; fill++) {
+            for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+                check_panel_rows(c, type, isa, n, shapes[s][0], shapes[s][1], fill, acts);
+        }
+    }
+}
+
 static void check_dot_float_rows(struct check *c, uint32_t type, const char *isa, int n,
                                  enum fill fill)
 {
@@ -509,6 +573,8 @@ static void run(struct check *c, enum cpu_isa isa)
                 check_direct(c, type, name);
             if (table.tile[type].unpack)
                 check_tile(c, type, name);
+            if (table.panel[type])
+                check_panel(c, type, name);
         } else if (form == QUANT_FLOAT) {
             for (int i = 0; float_lengths[i]; i++) {
                 for (enum fill fill = 0; fill < FILLS; fill++)

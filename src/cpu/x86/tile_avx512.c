@@ -13,33 +13,6 @@
 #define W_ROWS CPU_TILE_W_ROWS
 #define CHAINS 8
 
-/* 16 rows of 16 dwords: rows become columns. */
-INLINE void transpose16(__m512i *v)
-{
-    __m512i t[16], u[16];
-    for (int i = 0; i < 8; i++) {
-        t[2 * i] = _mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]);
-        t[2 * i + 1] = _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]);
-    }
-    /* u[4 i + c], 128-bit lane L: column 4 L + c of rows 4 i to 4 i + 3 */
-    for (int i = 0; i < 16; i += 4) {
-        u[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        u[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        u[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        u[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    for (int c = 0; c < 4; c++) {
-        __m512i even_low = _mm512_shuffle_i32x4(u[c], u[4 + c], 0x88);
-        __m512i odd_low = _mm512_shuffle_i32x4(u[c], u[4 + c], 0xdd);
-        __m512i even_high = _mm512_shuffle_i32x4(u[8 + c], u[12 + c], 0x88);
-        __m512i odd_high = _mm512_shuffle_i32x4(u[8 + c], u[12 + c], 0xdd);
-        v[c] = _mm512_shuffle_i32x4(even_low, even_high, 0x88);
-        v[4 + c] = _mm512_shuffle_i32x4(odd_low, odd_high, 0x88);
-        v[8 + c] = _mm512_shuffle_i32x4(even_low, even_high, 0xdd);
-        v[12 + c] = _mm512_shuffle_i32x4(odd_low, odd_high, 0xdd);
-    }
-}
-
 /* --- activations --- */
 
 /* The row of lane r of a tile. */
@@ -63,15 +36,17 @@ static void pack_dwords(const void *from, size_t stride, int count, int t0, int 
     }
 }
 
-/* 64 codes as bytes, plus 128. */
+/* 64 codes as bytes. */
 INLINE __m512i load_codes(const int16_t *q)
 {
     __m256i low = _mm512_cvtepi16_epi8(_mm512_loadu_si512(q));
     __m256i high = _mm512_cvtepi16_epi8(_mm512_loadu_si512(q + 32));
-    return _mm512_xor_si512(tile_halves(low, high), _mm512_set1_epi8(-128));
+    return tile_halves(low, high);
 }
 
-static void pack(const struct quant_act *x, int t0, int rows, struct cpu_tile_acts *out)
+/* flip: of the bits of codes. */
+INLINE void pack_rows(const struct quant_act *x, int t0, int rows, struct cpu_tile_acts *out,
+                      const __m512i flip)
 {
     size_t stride = (size_t)x->stride;
     for (int k = 0; k < x->n; k += 64) {
@@ -80,7 +55,7 @@ static void pack(const struct quant_act *x, int t0, int rows, struct cpu_tile_ac
             v[r] = load_codes(x->q + row_of(t0, rows, r) * stride + k);
         transpose16(v);
         for (int j = 0; j < 16; j++)
-            _mm512_store_si512(out->q + 16 * k + 64 * j, v[j]);
+            _mm512_store_si512(out->q + 16 * k + 64 * j, _mm512_xor_si512(v[j], flip));
     }
     int blocks = (int)mem_round_up((size_t)(x->n / x->block), 8);
     if (x->block == 32) {
@@ -99,6 +74,17 @@ static void pack(const struct quant_act *x, int t0, int rows, struct cpu_tile_ac
         even = _mm512_mask_blend_epi16(0xaaaaaaaa, even, _mm512_slli_epi32(odd, 16));
         _mm512_store_si512(out->bsum32 + 32 * i, even);
     }
+}
+
+/* Codes plus 128. */
+static void pack(const struct quant_act *x, int t0, int rows, struct cpu_tile_acts *out)
+{
+    pack_rows(x, t0, rows, out, _mm512_set1_epi8(-128));
+}
+
+void cpu_tile_pack_signed(const struct quant_act *x, int t0, int rows, struct cpu_tile_acts *out)
+{
+    pack_rows(x, t0, rows, out, _mm512_setzero_si512());
 }
 
 /* --- products --- */

@@ -15,6 +15,9 @@ extern cpu_tile_fn cpu_tile256_s16;       /* a scale for each 16 */
 extern cpu_tile_fn cpu_tile256_s32;       /* a scale for each 32 */
 extern cpu_tile_fn cpu_tile256_s32_min32; /* and a minimum for each 32 */
 
+/* cpu_tile_pack_fn with signed codes. */
+extern cpu_tile_pack_fn cpu_tile_pack_signed;
+
 /* The correction of a block of 256 codes. scale[j]: lane i is the scale of codes 64 j + 4 i to
  * 64 j + 4 i + 3. */
 INLINE int32_t tile_start256(const __m512i codes[4], const __m512i scale[4])
@@ -62,6 +65,33 @@ INLINE void tile_put_s32(uint8_t *out, const struct cpu_tile_layout *l, int k,
 INLINE __m512i tile_halves(__m256i x, __m256i y)
 {
     return _mm512_inserti64x4(_mm512_castsi256_si512(x), y, 1);
+}
+
+/* 16 rows of 16 dwords: rows become columns. */
+INLINE void transpose16(__m512i *v)
+{
+    __m512i t[16], u[16];
+    for (int i = 0; i < 8; i++) {
+        t[2 * i] = _mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]);
+        t[2 * i + 1] = _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]);
+    }
+    /* u[4 i + c], 128-bit lane L: column 4 L + c of rows 4 i to 4 i + 3 */
+    for (int i = 0; i < 16; i += 4) {
+        u[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        u[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        u[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        u[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    for (int c = 0; c < 4; c++) {
+        __m512i even_low = _mm512_shuffle_i32x4(u[c], u[4 + c], 0x88);
+        __m512i odd_low = _mm512_shuffle_i32x4(u[c], u[4 + c], 0xdd);
+        __m512i even_high = _mm512_shuffle_i32x4(u[8 + c], u[12 + c], 0x88);
+        __m512i odd_high = _mm512_shuffle_i32x4(u[8 + c], u[12 + c], 0xdd);
+        v[c] = _mm512_shuffle_i32x4(even_low, even_high, 0x88);
+        v[4 + c] = _mm512_shuffle_i32x4(odd_low, odd_high, 0x88);
+        v[8 + c] = _mm512_shuffle_i32x4(even_low, even_high, 0xdd);
+        v[12 + c] = _mm512_shuffle_i32x4(odd_low, odd_high, 0xdd);
+    }
 }
 
 #endif

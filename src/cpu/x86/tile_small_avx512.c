@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of the types with blocks of 32, 64 and 128 values as records for prefill tiles, with AVX-512
  * VNNI. Nothing outside the row's bytes is read. */
+#include "cpu/x86/small_codes_avx512.h"
 #include "cpu/x86/tile_avx512.h"
-#include "cpu/x86/unpack_small.h"
-#include "quant/codebooks.h"
-#include "quant/float_scales.h"
-
-/* Blocks of 32: 32 codes, and the scale where it is not the half float at the block's start. */
-typedef __m256i codes_fn(const uint8_t *b);
-typedef float scale_fn(const uint8_t *b);
 
 /* The corrections of all blocks, eight at a time. */
 static void put_starts(const struct cpu_tile_layout *l, uint8_t *out)
@@ -42,43 +36,6 @@ INLINE void unpack32(const uint8_t *b, const struct cpu_tile_layout *l, uint8_t 
     put_starts(l, out);
 }
 
-INLINE __m256i codes_q4_0(const uint8_t *b)
-{
-    return _mm256_sub_epi8(nibbles(b + 2), _mm256_set1_epi8(8));
-}
-
-/* low - 16 = low | f0 where the fifth bit is clear. */
-INLINE __m256i codes_q5_0(const uint8_t *b)
-{
-    return _mm256_or_si256(nibbles(b + 6), _mm256_maskz_set1_epi8(~bytes_u32(b + 2), -16));
-}
-
-INLINE __m256i codes_q8_0(const uint8_t *b)
-{
-    return _mm256_loadu_si256((const __m256i *)(b + 2));
-}
-
-INLINE __m256i look_up(const int8_t *table, __m256i index)
-{
-    __m128i t = _mm_loadu_si128((const __m128i *)table);
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(t), index);
-}
-
-INLINE __m256i codes_iq4_nl(const uint8_t *b)
-{
-    return look_up(codebook_iq4nl, nibbles(b + 2));
-}
-
-INLINE __m256i codes_mxfp4(const uint8_t *b)
-{
-    return look_up(codebook_mxfp4, nibbles(b + 1));
-}
-
-INLINE float scale_mxfp4(const uint8_t *b)
-{
-    return quant_scale_mxfp4(b[0]);
-}
-
 static void unpack_q4_0(const uint8_t *b, const struct cpu_tile_layout *l, uint8_t *out)
 {
     unpack32(b, l, out, 18, codes_q4_0, x86_half_at);
@@ -104,35 +61,25 @@ static void unpack_mxfp4(const uint8_t *b, const struct cpu_tile_layout *l, uint
     unpack32(b, l, out, 17, codes_mxfp4, scale_mxfp4);
 }
 
-/* Bits as codes 1 and -1. */
 static void unpack_q1_0(const uint8_t *b, const struct cpu_tile_layout *l, uint8_t *out)
 {
     float *d = tile_d(out, l);
     for (int i = 0; i < l->n; i += 128, b += 18) {
         x86_prefetch_ahead(b, 18);
-        for (int half = 0; half < 2; half++) {
-            __mmask64 set = bytes_u64(b + 2 + 8 * half);
-            __m512i codes = _mm512_mask_blend_epi8(set, _mm512_set1_epi8(-1), _mm512_set1_epi8(1));
-            _mm512_storeu_si512(out + i + 64 * half, codes);
-        }
+        for (int half = 0; half < 2; half++)
+            _mm512_storeu_si512(out + i + 64 * half, codes_q1_0(b, half));
         for (int part = 0; part < 4; part++)
             d[i / 32 + part] = x86_half_at(b);
     }
     put_starts(l, out);
 }
 
-/* Codes 0 to 3 stand for -1 to 2. */
 static void unpack_q2_0(const uint8_t *b, const struct cpu_tile_layout *l, uint8_t *out)
 {
-    /* Byte i as dword i, its four codes moved to the four bytes. */
-    const __m512i three = _mm512_set1_epi8(3), one = _mm512_set1_epi8(1);
     float *d = tile_d(out, l);
     for (int i = 0; i < l->n; i += 64, b += 18) {
         x86_prefetch_ahead(b, 18);
-        __m512i v = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(b + 2)));
-        v = _mm512_or_si512(v, _mm512_slli_epi32(v, 12)); /* code 2 to bit 16, 3 to 18 */
-        v = _mm512_or_si512(v, _mm512_slli_epi32(v, 6));  /* code 1 to bit 8, 3 to 24 */
-        _mm512_storeu_si512(out + i, _mm512_sub_epi8(_mm512_and_si512(v, three), one));
+        _mm512_storeu_si512(out + i, codes_q2_0(b));
         d[i / 32] = d[i / 32 + 1] = x86_half_at(b);
     }
     put_starts(l, out);

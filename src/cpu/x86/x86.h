@@ -40,4 +40,10 @@ void cpu_set_tile_small_avx512_vnni(struct cpu_matmul *m);
 void cpu_set_tile_k_avx512_vnni(struct cpu_matmul *m);
 void cpu_set_tile_i_avx512_vnni(struct cpu_matmul *m);
 
+/* With VNNI, VBMI and the tiles of AMX. */
+void cpu_set_amx(struct cpu_matmul *m); /* the pack */
+void cpu_set_amx_k(struct cpu_matmul *m);
+void cpu_set_amx_i(struct cpu_matmul *m);
+void cpu_set_amx_small(struct cpu_matmul *m);
+
 #endif
