@@ -258,7 +258,7 @@ void strata_version_get(struct strata_version *out)
     {
         .version = STRATA_VERSION, .commit = STRATA_COMMIT, .compiler = COMPILER,
 #if defined(__x86_64__)
-        .kernels = "c avx2 avx512-plain avx512",
+        .kernels = "c avx2 avx512-plain avx512 amx",
 #elif defined(__aarch64__)
         .kernels = "c neon-plain neon",
 #else

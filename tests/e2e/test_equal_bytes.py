@@ -159,6 +159,9 @@ class EqualBytes(Case):
     def test_avx512_without_vnni_equals_c(self):
         self.kernels_equal_the_c_kernels("avx512-plain")
 
+    def test_amx_equals_c(self):
+        self.kernels_equal_the_c_kernels("amx")
+
     def test_the_environment_chooses_kernels_and_the_option_wins(self):
         ids_file = self.demo_ids(6)
         plain = self.logits(ids_file)
