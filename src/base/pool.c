@@ -50,6 +50,11 @@ struct pool {
     struct job job;             /* written by the caller only while no worker is busy */
     pthread_mutex_t lock;       /* guards sleeping only */
     pthread_cond_t wake;
+#ifdef __linux__
+    bool has_core_each;         /* then the caller's, and what it had before its pass */
+    bool is_caller_pinned;
+    cpu_set_t caller_core, caller_before;
+#endif
 };
 
 static void relax(void)
@@ -146,6 +151,31 @@ static void pin(struct pool *p)
                 CPU_SET(c.cpu[k], &set);
         pthread_setaffinity_np(p->workers[i].thread, sizeof set, &set);
     }
+    p->has_core_each = one_each && c.cpu[0] < CPU_SETSIZE;
+    CPU_ZERO(&p->caller_core);
+    if (p->has_core_each)
+        CPU_SET(c.cpu[0], &p->caller_core);
+#endif
+}
+
+void pool_begin_pass(struct pool *p)
+{
+#ifdef __linux__
+    cpu_set_t both;
+    if (!p->has_core_each || sched_getaffinity(0, sizeof p->caller_before, &p->caller_before))
+        return;
+    CPU_AND(&both, &p->caller_before, &p->caller_core);
+    p->is_caller_pinned =
+        CPU_COUNT(&both) == 1 && !sched_setaffinity(0, sizeof p->caller_core, &p->caller_core);
+#endif
+}
+
+void pool_end_pass(struct pool *p)
+{
+#ifdef __linux__
+    if (p->is_caller_pinned)
+        sched_setaffinity(0, sizeof p->caller_before, &p->caller_before);
+    p->is_caller_pinned = false;
 #endif
 }
 

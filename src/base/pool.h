@@ -16,10 +16,17 @@ typedef void pool_fn(void *ctx, int chunk, int worker);
 
 /* A pool of `threads` workers, the calling thread being worker 0. threads >= 1. When they are as many
  * as the cores (cores.h), each of the others is pinned to one; when they are fewer and there are slower
- * cores, they keep to the fast ones. The calling thread stays as free as it is. */
+ * cores, they keep to the fast ones. The calling thread stays as free as it is but between the calls
+ * below. */
 struct pool *pool_create(int threads, struct err *e);
 void pool_free(struct pool *p);
 int pool_threads(const struct pool *p);
+
+/* Around a pass whose caller waits for other things too (reads), and is the only one at it: where each
+ * worker has a core, the calling thread keeps to the first one, and gets its own affinity back. Woken
+ * up on a worker's core it would hold that one up for milliseconds. */
+void pool_begin_pass(struct pool *p);
+void pool_end_pass(struct pool *p);
 
 /* From now on the times of steps are noted (laps.h); NULL: not. Between runs. */
 void pool_set_laps(struct pool *p, struct laps *l);

@@ -129,7 +129,9 @@ bool tracing_forward(struct strata_model *m, struct model_state *state, const st
     struct trace_writer *w = m->tracing ? m->tracing->writer : NULL;
     if (w)
         trace_turn(w, batch->is_band, 0, batch->rows, batch->ids);
+    pool_begin_pass(m->pool);
     bool ok = model_forward(m->network, state, batch, &m->experts, &m->row_source, e);
+    pool_end_pass(m->pool);
     if (w)
         trace_turn_end(w, ok);
     return ok;

@@ -196,12 +196,16 @@ static void note_place(void *ctx, int chunk, int worker)
         sched_yield();
 }
 
-static void find_places(int threads, struct places *p)
+static void find_places(int threads, bool is_pass, struct places *p)
 {
     *p = (struct places){.threads = threads};
     struct pool *pool = pool_create(threads, NULL);
     assert_non_null(pool);
+    if (is_pass)
+        pool_begin_pass(pool);
     pool_run(pool, note_place, p, threads);
+    if (is_pass)
+        pool_end_pass(pool);
     pool_free(pool);
 }
 
@@ -217,14 +221,20 @@ static void as_many_workers_as_cores_have_one_each(void **state)
         skip();
     }
     assert_int_equal(sched_getaffinity(0, sizeof mine, &mine), 0);
-    find_places(c.n, &p);
+    find_places(c.n, false, &p);
     for (int i = 1; i < c.n; i++)
         assert_true(CPU_COUNT(&p.mask[i]) == 1 && CPU_ISSET(c.cpu[i], &p.mask[i]));
     assert_true(CPU_EQUAL(&p.mask[0], &mine)); /* the caller is not ours */
     /* More than there are cores: the system knows better. */
-    find_places(c.n + 1, &p);
+    find_places(c.n + 1, true, &p);
     for (int i = 0; i <= c.n; i++)
         assert_true(CPU_EQUAL(&p.mask[i], &mine));
+    /* In a pass the caller has the core that is left, and afterwards its own mask again. */
+    cpu_set_t after;
+    find_places(c.n, true, &p);
+    assert_true(CPU_COUNT(&p.mask[0]) == 1 && CPU_ISSET(c.cpu[0], &p.mask[0]));
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_true(CPU_EQUAL(&after, &mine));
 }
 
 int main(void)
