@@ -27,6 +27,9 @@
 /* Chunks a thread should find, so that threads end together. */
 #define CHUNKS_A_THREAD 8
 
+/* How far direct kernels ask for weights ahead. */
+#define START_BYTES 2048
+
 #define ALIGN 64
 
 struct cpu_row_scratch {
@@ -285,6 +288,13 @@ static void float_rows(const struct cpu_linear_ctx *ctx, int worker, const struc
     }
 }
 
+/* Kernels ask for weights some way ahead of where they are; the first ones nobody has asked for. */
+static void prefetch_start(const uint8_t *w, size_t bytes)
+{
+    for (size_t i = 0; i < bytes && i < START_BYTES; i += 64)
+        __builtin_prefetch(w + i);
+}
+
 /* Straight from the file's bytes; without a kernel for several activation rows one after the other:
  * after the first the weights come from the L2 cache. */
 static void direct_rows(const struct cpu_matmul *table, const struct cpu_weight *w, int r0, int r1,
@@ -296,6 +306,8 @@ static void direct_rows(const struct cpu_matmul *table, const struct cpu_weight 
     for (int g = r0; g < r1; g += group) {
         const uint8_t *first = (const uint8_t *)w->data + (size_t)g * bytes;
         int n = smaller(group, r1 - g);
+        if (g == r0)
+            prefetch_start(first, (size_t)n * bytes);
         if (window && rows > 1) {
             window(first, n, x, t0, rows, y + (g - r0), y_stride);
             continue;
