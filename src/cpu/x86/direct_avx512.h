@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One to four activation rows times weight rows, straight from the file's bytes with AVX-512 (matmul.h,
- * cpu_direct_fn): the frame that all types with blocks of 256 values share.
+/* One to four activation rows times weight rows, straight from the file's bytes with AVX-512
+ * (matmul.h, cpu_direct_fn): the frame that all types with blocks of 256 values share.
  *
  * Codes stay unsigned bytes: two products of a code and an activation fit 16 bits (2 * 63 * 127),
  * and the multiplication that widens them to 32 bits applies the scale. Eight blocks give eight
@@ -29,7 +29,15 @@ struct block_sums {
     __m128i min; /* the same, types with minimums */
 };
 
-typedef struct block_sums direct_block_fn(const uint8_t *b, const struct activations *x, int k);
+/* The same of eight blocks for each activation row. */
+struct group_sums {
+    __m512i sum[DIRECT_ROWS][8];
+    __m128i min[DIRECT_ROWS][8];
+};
+
+/* Sets element `at` of all rows of `out` for block k of a row, whose bytes are at b. */
+typedef void direct_block_fn(const uint8_t *b, const struct activations *x, int k, int rows,
+                             struct group_sums *out, int at);
 
 /* 32 codes of 16 bits to bytes; order[i] is the group of 32 values that stands at place i. */
 static inline void take_activations(struct activations *out, const struct quant_act *x, int t,
@@ -69,8 +77,7 @@ struct direct_layout {
     bool with_min;
 };
 
-/* One weight row times `rows` (at most DIRECT_ROWS) activation rows. What a block's codes, scales
- * and minimums are is the same for all of them, which leaves the compiler to work it out once. */
+/* One weight row times `rows` (at most DIRECT_ROWS) activation rows. */
 INLINE void direct_row(const uint8_t *row, const struct activations *x, const int rows,
                        const struct direct_layout l, direct_block_fn *block, float *y,
                        size_t y_stride)
@@ -79,24 +86,18 @@ INLINE void direct_row(const uint8_t *row, const struct activations *x, const in
     for (int r = 0; r < rows; r++)
         chain[r] = _mm256_setzero_ps();
     for (int g = 0; g < x->blocks; g += 8) {
-        __m512i sum[DIRECT_ROWS][8];
-        __m128i min[DIRECT_ROWS][8];
+        struct group_sums sums;
         int count = x->blocks - g < 8 ? x->blocks - g : 8;
         const uint8_t *first = row + g * l.block_bytes;
         for (int b = 0; b < count; b++) {
             const uint8_t *at = first + b * l.block_bytes;
             x86_prefetch_ahead(at, l.block_bytes);
-            for (int r = 0; r < rows; r++) {
-                struct block_sums s = block(at, &x[r], g + b);
-                sum[r][b] = s.sum;
-                if (l.with_min)
-                    min[r][b] = s.min;
-            }
+            block(at, x, g + b, rows, &sums, b);
         }
         for (int b = count; b < 8; b++) {
             for (int r = 0; r < rows; r++) {
-                sum[r][b] = _mm512_setzero_si512();
-                min[r][b] = _mm_setzero_si128();
+                sums.sum[r][b] = _mm512_setzero_si512();
+                sums.min[r][b] = _mm_setzero_si128();
             }
         }
         __m256 dw = x86_load_halves(first + l.d_at, l.block_bytes, count), dmin = dw;
@@ -105,10 +106,10 @@ INLINE void direct_row(const uint8_t *row, const struct activations *x, const in
             dmin = x86_load_halves(first + l.d_at + 2, l.block_bytes, count);
         for (int r = 0; r < rows; r++) {
             __m256 dx = load_scales(x[r].d + g, count);
-            __m256 isum = _mm256_cvtepi32_ps(sum_wide(sum[r]));
+            __m256 isum = _mm256_cvtepi32_ps(sum_wide(sums.sum[r]));
             chain[r] = _mm256_fmadd_ps(_mm256_mul_ps(dw, dx), isum, chain[r]);
             if (l.with_min) {
-                __m256 msum = _mm256_cvtepi32_ps(sum_narrow(min[r]));
+                __m256 msum = _mm256_cvtepi32_ps(sum_narrow(sums.min[r]));
                 chain[r] = _mm256_fnmadd_ps(_mm256_mul_ps(dmin, dx), msum, chain[r]);
             }
         }
@@ -117,9 +118,9 @@ INLINE void direct_row(const uint8_t *row, const struct activations *x, const in
         y[(size_t)r * y_stride] = add_tree(chain[r]);
 }
 
-INLINE void direct_rows(const void *w, int w_rows, const struct quant_act *x, int t,
-                        const int rows, float *y, size_t y_stride, const int order[8],
-                        const struct direct_layout l, direct_block_fn *block)
+INLINE void direct_rows(const void *w, int w_rows, const struct quant_act *x, int t, const int rows,
+                        float *y, size_t y_stride, const int order[8], const struct direct_layout l,
+                        direct_block_fn *block)
 {
     struct activations a[DIRECT_ROWS];
     for (int r = 0; r < rows; r++)
@@ -129,27 +130,36 @@ INLINE void direct_rows(const void *w, int w_rows, const struct quant_act *x, in
                    block, y + j, y_stride);
 }
 
-/* direct_TYPE. */
+/* blocks_TYPE from block_TYPE. What it makes of the weights alone is the same for all rows, which
+ * leaves the compiler to do it once. */
+#define BLOCKS(name)                                                                               \
+    INLINE void blocks_##name(const uint8_t *b, const struct activations *x, int k, int rows,      \
+                              struct group_sums *out, int at)                                      \
+    {                                                                                              \
+        for (int r = 0; r < rows; r++) {                                                           \
+            struct block_sums s = block_##name(b, &x[r], k);                                       \
+            out->sum[r][at] = s.sum;                                                               \
+            out->min[r][at] = s.min;                                                               \
+        }                                                                                          \
+    }
+
+/* direct_TYPE and window_TYPE. */
 #define DIRECT(name, order, ...)                                                                   \
     static void direct_##name(const void *w, int w_rows, const struct quant_act *x, int t,         \
                               float *y)                                                            \
     {                                                                                              \
         direct_rows(w, w_rows, x, t, 1, y, 0, order, (struct direct_layout){__VA_ARGS__},          \
-                    block_##name);                                                                 \
-    }
-
-/* direct_TYPE and window_TYPE. */
-#define DIRECT_AND_WINDOW(name, order, ...)                                                        \
-    DIRECT(name, order, __VA_ARGS__)                                                               \
+                    blocks_##name);                                                                \
+    }                                                                                              \
     static void window_##name(const void *w, int w_rows, const struct quant_act *x, int t,         \
                               int rows, float *y, size_t y_stride)                                 \
     {                                                                                              \
         for (; rows >= 4; rows -= 4, t += 4, y += 4 * y_stride)                                    \
             direct_rows(w, w_rows, x, t, 4, y, y_stride, order,                                    \
-                        (struct direct_layout){__VA_ARGS__}, block_##name);                        \
+                        (struct direct_layout){__VA_ARGS__}, blocks_##name);                       \
         for (; rows >= 2; rows -= 2, t += 2, y += 2 * y_stride)                                    \
             direct_rows(w, w_rows, x, t, 2, y, y_stride, order,                                    \
-                        (struct direct_layout){__VA_ARGS__}, block_##name);                        \
+                        (struct direct_layout){__VA_ARGS__}, blocks_##name);                       \
         if (rows)                                                                                  \
             direct_##name(w, w_rows, x, t, y);                                                     \
     }

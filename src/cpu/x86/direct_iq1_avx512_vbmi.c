@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* IQ1_S times one activation row with AVX-512, VNNI and VBMI (direct_avx512.h).
+/* IQ1_S times one to four activation rows with AVX-512, VNNI and VBMI (direct_avx512.h).
  *
  * With a code c = v + 1, a value is (2s + 1) * (8 * v +- 1) = 8 * (2s + 1) * c + (2s + 1) * (-8 +-
  * 1): the first part is a sum of products, the second needs the sums of activations alone. */
@@ -33,10 +33,12 @@ INLINE struct block_sums block_iq1_s(const uint8_t *b, const struct activations 
     return (struct block_sums){.sum = _mm512_add_epi32(sum[0], sum[1])};
 }
 
+BLOCKS(iq1_s)
 DIRECT(iq1_s, order_of_file, 50, 0, 0.125f, false)
 
 void cpu_set_direct_iq1_avx512_vbmi(struct cpu_matmul *m)
 {
     x86_iq1_init();
     m->direct[TYPE_IQ1_S] = direct_iq1_s;
+    m->window[TYPE_IQ1_S] = window_iq1_s;
 }

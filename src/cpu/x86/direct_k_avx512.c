@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* K types times one activation row with AVX-512 (direct_avx512.h). Compiled twice, with VNNI and
+/* K types times one to four activation rows with AVX-512 (direct_avx512.h). Compiled twice, with VNNI and
  * without. */
 #include "cpu/x86/direct_avx512.h"
 
@@ -162,11 +162,17 @@ INLINE struct block_sums block_q6_k(const uint8_t *b, const struct activations *
     return s;
 }
 
-DIRECT_AND_WINDOW(q2_k, order_q2_k, 84, 80, 1, true)
-DIRECT_AND_WINDOW(q3_k, order_q2_k, 110, 108, 1, false)
-DIRECT_AND_WINDOW(q4_k, order_q4_k, 144, 0, 1, true)
-DIRECT_AND_WINDOW(q5_k, order_q4_k, 176, 0, 1, true)
-DIRECT_AND_WINDOW(q6_k, order_of_file, 210, 208, 1, false)
+BLOCKS(q2_k)
+BLOCKS(q3_k)
+BLOCKS(q4_k)
+BLOCKS(q5_k)
+BLOCKS(q6_k)
+
+DIRECT(q2_k, order_q2_k, 84, 80, 1, true)
+DIRECT(q3_k, order_q2_k, 110, 108, 1, false)
+DIRECT(q4_k, order_q4_k, 144, 0, 1, true)
+DIRECT(q5_k, order_q4_k, 176, 0, 1, true)
+DIRECT(q6_k, order_of_file, 210, 208, 1, false)
 
 #ifdef __AVX512VNNI__
 void cpu_set_direct_k_avx512_vnni(struct cpu_matmul *m)
