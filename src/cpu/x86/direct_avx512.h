@@ -77,6 +77,23 @@ struct direct_layout {
     bool with_min;
 };
 
+/* d_at of IQ1_M: d is spread over the last eight bytes. */
+#define D_OF_IQ1_M (-1)
+
+/* The scales of `count` blocks as x86_load_halves gives them. */
+INLINE __m256 load_d(const uint8_t *first, const struct direct_layout l, int count)
+{
+    if (l.d_at != D_OF_IQ1_M)
+        return x86_load_halves(first + l.d_at, l.block_bytes, count);
+    uint64_t four[2] = {0, 0};
+    for (int b = 0; b < 8 && b < count; b++) {
+        uint64_t words;
+        memcpy(&words, first + b * l.block_bytes + l.block_bytes - 8, 8);
+        four[b / 4] |= (uint64_t)x86_iq1_m_half(words) << 16 * (b % 4);
+    }
+    return _mm256_cvtph_ps(_mm_set_epi64x((int64_t)four[1], (int64_t)four[0]));
+}
+
 /* One weight row times `rows` (at most DIRECT_ROWS) activation rows. */
 INLINE void direct_row(const uint8_t *row, const struct activations *x, const int rows,
                        const struct direct_layout l, direct_block_fn *block, float *y,
@@ -100,7 +117,7 @@ INLINE void direct_row(const uint8_t *row, const struct activations *x, const in
                 sums.min[r][b] = _mm_setzero_si128();
             }
         }
-        __m256 dw = x86_load_halves(first + l.d_at, l.block_bytes, count), dmin = dw;
+        __m256 dw = load_d(first, l, count), dmin = dw;
         dw = _mm256_mul_ps(dw, _mm256_set1_ps(l.d_factor)); /* exact */
         if (l.with_min)
             dmin = x86_load_halves(first + l.d_at + 2, l.block_bytes, count);

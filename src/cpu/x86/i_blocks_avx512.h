@@ -197,4 +197,26 @@ static inline void iq1_s_rows(const uint8_t *b, __m512i rows[2])
     gather_iq1_rows(numbers, rows);
 }
 
+/* The rows of an IQ1_M block; bit t of the result: the delta of row t is negative. */
+static inline __mmask32 iq1_m_rows(const uint8_t *b, __m512i rows[2])
+{
+    /* Nibble t to word t, at bit 8: three bits of the row number, and the sign of delta. */
+    __m128i x = i_load16(b + 32), upper = _mm_srli_epi16(x, 4);
+    __m256i nibbles = _mm256_set_m128i(_mm_unpackhi_epi8(x, upper), _mm_unpacklo_epi8(x, upper));
+    __m512i high = _mm512_slli_epi16(_mm512_cvtepu8_epi16(nibbles), 8), numbers[2];
+    row_numbers(b, high, 0x700, numbers);
+    gather_iq1_rows(numbers, rows);
+    return _mm512_test_epi16_mask(high, _mm512_set1_epi16(0x800));
+}
+
+/* Its 16 scales 2s + 1 as words, each for 16 values, in the lower half. */
+static inline __m512i iq1_m_scales(const uint8_t *b)
+{
+    uint64_t words;
+    memcpy(&words, b + 48, 8);
+    __m512i scales = shift_threes(each_four_times(_mm512_set1_epi64((int64_t)words)));
+    scales = _mm512_and_si512(scales, _mm512_set1_epi16(7));
+    return _mm512_or_si512(_mm512_add_epi16(scales, scales), _mm512_set1_epi16(1));
+}
+
 #endif

@@ -107,12 +107,17 @@ static inline void x86_iq4_xs_scale_pairs(const uint8_t *b, int32_t pairs[8])
     _mm256_store_si256((__m256i *)pairs, scale);
 }
 
-/* IQ1_M: d / 8 from its four scale words, whose upper four bits make the half float. */
+/* IQ1_M: the half float d, in the upper four bits of its four scale words. */
+static inline uint16_t x86_iq1_m_half(uint64_t words)
+{
+    return (uint16_t)((words >> 12 & 0xf) | (words >> 24 & 0xf0) | (words >> 36 & 0xf00) |
+                      (words >> 48 & 0xf000));
+}
+
+/* d / 8. */
 static inline float x86_iq1_m_d(uint64_t words)
 {
-    uint64_t half =
-        (words >> 12 & 0xf) | (words >> 24 & 0xf0) | (words >> 36 & 0xf00) | (words >> 48 & 0xf000);
-    return _cvtsh_ss((uint16_t)half) * 0.125f;
+    return _cvtsh_ss(x86_iq1_m_half(words)) * 0.125f;
 }
 
 #endif

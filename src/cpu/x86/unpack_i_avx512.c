@@ -97,25 +97,15 @@ static void unpack_iq1_m(const uint8_t *b, int n, struct quant_row *out)
 {
     const __m512i lane = _mm512_setr_epi64(0, 0, 0x1000100010001, 0x1000100010001, 0x2000200020002,
                                            0x2000200020002, 0x3000300030003, 0x3000300030003);
-    __m512i rows[2], numbers[2];
+    __m512i rows[2];
     for (int k = 0; k < n / 256; k++, b += 56) {
         x86_prefetch_ahead(b, 56);
-        /* Nibble t to word t, at bit 8: three bits of the row number, and the sign of delta. */
-        __m128i x = i_load16(b + 32), upper = _mm_srli_epi16(x, 4);
-        __m256i nibbles =
-            _mm256_set_m128i(_mm_unpackhi_epi8(x, upper), _mm_unpacklo_epi8(x, upper));
-        __m512i high = _mm512_slli_epi16(_mm512_cvtepu8_epi16(nibbles), 8);
-        row_numbers(b, high, 0x700, numbers);
-        gather_iq1_rows(numbers, rows);
-        /* 16 scales 2s + 1. */
+        __mmask32 negative = iq1_m_rows(b, rows);
+        __m512i scales = iq1_m_scales(b);
         uint64_t words;
         memcpy(&words, b + 48, 8);
-        __m512i scales = shift_threes(each_four_times(_mm512_set1_epi64((int64_t)words)));
-        scales = _mm512_and_si512(scales, _mm512_set1_epi16(7));
-        scales = _mm512_or_si512(_mm512_add_epi16(scales, scales), _mm512_set1_epi16(1));
         /* 8 * v +- 1 is 8 * (v + 1) and -7 or -9. */
-        __m512i delta = _mm512_and_si512(_mm512_srli_epi16(high, 10), _mm512_set1_epi16(2));
-        delta = _mm512_sub_epi16(_mm512_set1_epi16(-7), delta);
+        __m512i delta = _mm512_mask_set1_epi16(_mm512_set1_epi16(-7), negative, -9);
         out->d[k] = x86_iq1_m_d(words);
         for (int g = 0; g < 8; g++) {
             __m512i codes = _mm512_and_si512(iq1_codes(rows, g), _mm512_set1_epi16(3));
