@@ -137,7 +137,6 @@ INLINE void multiply(const uint8_t *w, int w_rows, const struct cpu_tile_layout 
                      const struct form f)
 {
     _Alignas(64) float chains[CHAINS][CPU_TILE_W_ROWS][CPU_TILE_ROWS];
-    memset(chains, 0, sizeof chains);
     if (rows <= 8)
         multiply_8(w, w_rows, l, x, chains, f);
 #ifdef __AVX512BW__

@@ -100,7 +100,7 @@ INLINE FLOATS NAME(sum_minimums)(const uint8_t *w, const struct cpu_tile_layout 
     return NAME(broadcast_float)(w + l->dmin + 4 * b);
 }
 
-/* chain += block b of a weight row. */
+/* chain += block b of a weight row; the first block of a chain starts it. */
 INLINE void NAME(add_block)(const uint8_t *w, const struct cpu_tile_layout *l,
                             const struct cpu_tile_acts *x, size_t b, const struct form f,
                             float *chain)
@@ -126,7 +126,8 @@ INLINE void NAME(add_block)(const uint8_t *w, const struct cpu_tile_layout *l,
     if (f.min_values)
         d2 = NAME(sum_minimums)(w, l, x, b, f, other);
     for (int h = 0; h < X_REGS; h++) {
-        FLOATS dx = OF(load_ps)(x->d + 16 * b + LANES * h), c = OF(load_ps)(chain + LANES * h);
+        FLOATS dx = OF(load_ps)(x->d + 16 * b + LANES * h);
+        FLOATS c = b < CHAINS ? OF(setzero_ps)() : OF(load_ps)(chain + LANES * h);
         c = OF(fmadd_ps)(OF(mul_ps)(d, dx), OF(cvtepi32_ps)(sum[h]), c);
         if (f.halves)
             c = OF(fmadd_ps)(OF(mul_ps)(d2, dx), OF(cvtepi32_ps)(other[h]), c);
@@ -141,6 +142,8 @@ INLINE void NAME(multiply)(const uint8_t *w, int w_rows, const struct cpu_tile_l
                            float (*chains)[CPU_TILE_W_ROWS][CPU_TILE_ROWS], const struct form f)
 {
     size_t blocks = (size_t)(l->n / f.block);
+    if (blocks < CHAINS)
+        memset(chains[blocks], 0, (CHAINS - blocks) * sizeof chains[0]);
     for (size_t b = 0; b < blocks; b++)
         for (int r = 0; r < w_rows; r++)
             NAME(add_block)(w + (size_t)r * l->bytes, l, x, b, f, chains[b % CHAINS][r]);
