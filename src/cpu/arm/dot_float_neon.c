@@ -62,27 +62,120 @@ INLINE void dot(const uint8_t *w, const float *x, size_t x_stride, int n, int ro
                  1);
 }
 
-static void dot_f32(const void *w, const float *x, size_t x_stride, int n, int rows, float *y,
-                    size_t y_stride)
+/* --- tiles: 4 weight rows times 3 x rows have 24 of the 32 registers for a quarter of their
+ * chains, two registers of each --- */
+
+#define W_AT_ONCE 4
+#define X_AT_ONCE 3
+/* Rows and values that are multiplied before the next: values of both and chains stay in the L1
+ * cache. */
+#define W_ROWS 8
+#define X_ROWS 12
+#define VALUES 256
+
+/* Values `from` to `to` - 1, of them the `quarter` of each 32; `from` and `to` are multiples of 32.
+ * chain[j][r] is of w[j] and x[r]. */
+INLINE void add_values(const uint8_t *const *w, const float *const *x, int from, int to,
+                       const int quarter, enum kind kind, struct chains_4 (*chain)[X_ROWS])
 {
-    dot(w, x, x_stride, n, rows, y, y_stride, KIND_F32);
+    float32x4_t sum[W_AT_ONCE][X_AT_ONCE][2];
+    for (int j = 0; j < W_AT_ONCE; j++)
+        for (int r = 0; r < X_AT_ONCE; r++)
+            for (int c = 0; c < 2; c++)
+                sum[j][r][c] = chain[j][r].c[2 * quarter + c];
+    for (int i = from + 8 * quarter; i < to; i += 32) {
+#pragma GCC unroll 2
+        for (int c = 0; c < 2; c++) {
+            float32x4_t a[X_AT_ONCE];
+            for (int r = 0; r < X_AT_ONCE; r++)
+                a[r] = vld1q_f32(x[r] + i + 4 * c);
+#pragma GCC unroll 4
+            for (int j = 0; j < W_AT_ONCE; j++) {
+                float32x4_t v = load_weights(w[j], i + 4 * c, kind, 4);
+                for (int r = 0; r < X_AT_ONCE; r++)
+                    sum[j][r][c] = vfmaq_f32(sum[j][r][c], v, a[r]);
+            }
+        }
+    }
+    for (int j = 0; j < W_AT_ONCE; j++)
+        for (int r = 0; r < X_AT_ONCE; r++)
+            for (int c = 0; c < 2; c++)
+                chain[j][r].c[2 * quarter + c] = sum[j][r][c];
 }
 
-static void dot_f16(const void *w, const float *x, size_t x_stride, int n, int rows, float *y,
-                    size_t y_stride)
+/* The last n mod 32 values. */
+INLINE void add_tail(const uint8_t *w, const float *x, int from, int n, enum kind kind,
+                     struct chains_4 *chain)
 {
-    dot(w, x, x_stride, n, rows, y, y_stride, KIND_F16);
+    for (int c = 0; from + 4 * c < n; c++) {
+        int left = n - from - 4 * c;
+        chains_4_fma(chain, c, load_weights(w, from + 4 * c, kind, left),
+                     load_4(x + from + 4 * c, left), left);
+    }
 }
 
-static void dot_bf16(const void *w, const float *x, size_t x_stride, int n, int rows, float *y,
-                     size_t y_stride)
+/* At most W_ROWS x X_ROWS results. In place of rows that are not there the last is taken again. */
+INLINE void tile_rows(const uint8_t *w, size_t w_bytes, int w_rows, const float *x,
+                      size_t x_stride, int n, int rows, float *y, size_t y_stride, enum kind kind)
 {
-    dot(w, x, x_stride, n, rows, y, y_stride, KIND_BF16);
+    struct chains_4 chain[W_ROWS][X_ROWS];
+    const uint8_t *w_row[W_ROWS];
+    const float *x_row[X_ROWS];
+    int whole = n / 32 * 32;
+    memset(chain, 0, sizeof chain);
+    for (int j = 0; j < W_ROWS; j++)
+        w_row[j] = w + (size_t)(j < w_rows ? j : w_rows - 1) * w_bytes;
+    for (int r = 0; r < X_ROWS; r++)
+        x_row[r] = x + (size_t)(r < rows ? r : rows - 1) * x_stride;
+    for (int from = 0; from < whole; from += VALUES) {
+        int to = whole - from < VALUES ? whole : from + VALUES;
+        for (int j = 0; j < w_rows; j += W_AT_ONCE)
+            for (int r = 0; r < rows; r += X_AT_ONCE) {
+                struct chains_4(*at)[X_ROWS] = (struct chains_4(*)[X_ROWS]) & chain[j][r];
+#pragma GCC unroll 4
+                for (int quarter = 0; quarter < 4; quarter++)
+                    add_values(w_row + j, x_row + r, from, to, quarter, kind, at);
+            }
+    }
+    for (int j = 0; j < w_rows; j++)
+        for (int r = 0; r < rows; r++) {
+            add_tail(w_row[j], x_row[r], whole, n, kind, &chain[j][r]);
+            y[(size_t)r * y_stride + (size_t)j] = chains_4_sum(&chain[j][r]);
+        }
 }
+
+INLINE void tile(const uint8_t *w, size_t w_bytes, int w_rows, const float *x, size_t x_stride,
+                 int n, int rows, float *y, size_t y_stride, enum kind kind)
+{
+    for (int j = 0; j < w_rows; j += W_ROWS)
+        for (int r = 0; r < rows; r += X_ROWS)
+            tile_rows(w + (size_t)j * w_bytes, w_bytes, w_rows - j < W_ROWS ? w_rows - j : W_ROWS,
+                      x + (size_t)r * x_stride, x_stride, n, rows - r < X_ROWS ? rows - r : X_ROWS,
+                      y + (size_t)r * y_stride + j, y_stride, kind);
+}
+
+#define KERNELS(name, kind)                                                                   \
+    static void dot_##name(const void *w, const float *x, size_t x_stride, int n, int rows,   \
+                           float *y, size_t y_stride)                                         \
+    {                                                                                         \
+        dot(w, x, x_stride, n, rows, y, y_stride, kind);                                      \
+    }                                                                                         \
+    static void tile_##name(const void *w, size_t w_bytes, int w_rows, const float *x,        \
+                            size_t x_stride, int n, int rows, float *y, size_t y_stride)      \
+    {                                                                                         \
+        tile(w, w_bytes, w_rows, x, x_stride, n, rows, y, y_stride, kind);                    \
+    }
+
+KERNELS(f32, KIND_F32)
+KERNELS(f16, KIND_F16)
+KERNELS(bf16, KIND_BF16)
 
 void cpu_set_dot_float_neon(struct cpu_matmul *m)
 {
     m->dot_float[TYPE_F32] = dot_f32;
     m->dot_float[TYPE_F16] = dot_f16;
     m->dot_float[TYPE_BF16] = dot_bf16;
+    m->tile_float[TYPE_F32] = tile_f32;
+    m->tile_float[TYPE_F16] = tile_f16;
+    m->tile_float[TYPE_BF16] = tile_bf16;
 }

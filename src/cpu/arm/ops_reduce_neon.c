@@ -7,35 +7,51 @@
 #include "cpu/arm/arm.h"
 #include "cpu/arm/math_neon.h"
 
-/* Values c .. c + 3 of a row of floats or half floats. */
-INLINE float32x4_t load_row(const void *row, bool half, int c, int left)
+/* Values c .. c + 3 of a block; those from `left` on are 0. */
+INLINE float32x4_t load_block_4(const struct kv_block *b, int c, int left)
 {
-    return half ? load_half_4((const uint16_t *)row + c, left)
-                : load_4((const float *)row + c, left);
+    float32x4_t scale = vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(b->scale)));
+    int32_t four;
+    memcpy(&four, b->q + c, 4);
+    int32x4_t q = vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8((uint32_t)four))));
+    if (left < 4)
+        q = vandq_s32(q, vreinterpretq_s32_u32(lanes_4(left)));
+    return vmulq_f32(vcvtq_f32_s32(q), scale);
 }
 
-INLINE const void *row_at(const void *rows, bool half, size_t stride, const int32_t *index, int i)
+/* Values c .. c + 3 of a row, c a multiple of 4; those from `left` on are 0. */
+INLINE float32x4_t load_row(const void *row, enum kv_type type, int c, int left)
 {
-    size_t at = (size_t)(index ? index[i] : i) * stride;
-    return (const char *)rows + at * (half ? sizeof(uint16_t) : sizeof(float));
+    if (type == KV_Q8_0)
+        return left > 0
+                   ? load_block_4((const struct kv_block *)row + c / KV_BLOCK, c % KV_BLOCK, left)
+                   : vdupq_n_f32(0);
+    return type == KV_F16 ? load_half_4((const uint16_t *)row + c, left)
+                          : load_4((const float *)row + c, left);
+}
+
+INLINE const void *row_at(const void *rows, enum kv_type type, size_t stride, const int32_t *index,
+                          int i)
+{
+    return (const char *)rows + (size_t)(index ? index[i] : i) * stride * kv_unit_bytes(type);
 }
 
 /* n_q (1 or 2, a constant) heads with one row. */
-INLINE void dot_heads(const float *q, size_t q_stride, int n_q, const void *row, bool half, int d,
-                      float *out, size_t out_stride)
+INLINE void dot_heads(const float *q, size_t q_stride, int n_q, const void *row, enum kv_type type,
+                      int d, float *out, size_t out_stride)
 {
     struct chains_4 s[2] = {chains_4_zero(), chains_4_zero()};
     int c = 0;
     for (; c + 32 <= d; c += 32)
         for (int r = 0; r < 8; r++) {
-            float32x4_t value = load_row(row, half, c + 4 * r, 4);
+            float32x4_t value = load_row(row, type, c + 4 * r, 4);
             for (int h = 0; h < n_q; h++)
                 s[h].c[r] = vfmaq_f32(s[h].c[r], vld1q_f32(q + (size_t)h * q_stride + c + 4 * r),
                                       value);
         }
     for (int r = 0; r < 8 && c + 4 * r < d; r++) {
         int left = d - c - 4 * r;
-        float32x4_t value = load_row(row, half, c + 4 * r, left);
+        float32x4_t value = load_row(row, type, c + 4 * r, left);
         for (int h = 0; h < n_q; h++)
             chains_4_fma(&s[h], r, load_4(q + (size_t)h * q_stride + c + 4 * r, left), value, left);
     }
@@ -46,7 +62,7 @@ INLINE void dot_heads(const float *q, size_t q_stride, int n_q, const void *row,
 static float dot(const float *a, const float *b, int n)
 {
     float sum;
-    dot_heads(a, 0, 1, b, false, n, &sum, 0);
+    dot_heads(a, 0, 1, b, KV_F32, n, &sum, 0);
     return sum;
 }
 
@@ -84,56 +100,49 @@ static float softmax(float *x, int n, float divisor)
     return chains_4_sum(&sum);
 }
 
-INLINE void dot_rows(const float *q, size_t q_stride, int n_q, const void *k, bool half,
+INLINE void dot_rows(const float *q, size_t q_stride, int n_q, const void *k, enum kv_type type,
                      size_t k_stride, const int32_t *index, int count, int d, float *out,
                      size_t out_stride)
 {
     for (int i = 0; i < count; i++) {
-        const void *row = row_at(k, half, k_stride, index, i);
+        const void *row = row_at(k, type, k_stride, index, i);
         int h = 0;
         for (; h + 2 <= n_q; h += 2)
-            dot_heads(q + (size_t)h * q_stride, q_stride, 2, row, half, d,
+            dot_heads(q + (size_t)h * q_stride, q_stride, 2, row, type, d,
                       out + (size_t)h * out_stride + i, out_stride);
         if (h < n_q)
-            dot_heads(q + (size_t)h * q_stride, q_stride, 1, row, half, d,
+            dot_heads(q + (size_t)h * q_stride, q_stride, 1, row, type, d,
                       out + (size_t)h * out_stride + i, out_stride);
     }
 }
 
-static void dot_rows_f32(const float *q, size_t q_stride, int n_q, const void *k, size_t k_stride,
-                         const int32_t *index, int count, int d, float *out, size_t out_stride)
-{
-    dot_rows(q, q_stride, n_q, k, false, k_stride, index, count, d, out, out_stride);
-}
-
-static void dot_rows_f16(const float *q, size_t q_stride, int n_q, const void *k, size_t k_stride,
-                         const int32_t *index, int count, int d, float *out, size_t out_stride)
-{
-    dot_rows(q, q_stride, n_q, k, true, k_stride, index, count, d, out, out_stride);
-}
-
-INLINE void gather_rows(const void *v, bool half, size_t v_stride, const int32_t *index, int count,
-                        int columns, float *out)
+INLINE void gather_rows(const void *v, enum kv_type type, size_t v_stride, const int32_t *index,
+                        int count, int columns, float *out)
 {
     for (int i = 0; i < count; i++, out += CPU_VALUE_COLUMNS) {
-        const void *row = row_at(v, half, v_stride, index, i);
+        const void *row = row_at(v, type, v_stride, index, i);
         for (int c = 0; c < columns; c += 16)
             for (int r = 0; r < 16; r += 4)
-                vst1q_f32(out + c + r, load_row(row, half, c + r, columns - c - r));
+                vst1q_f32(out + c + r, load_row(row, type, c + r, columns - c - r));
     }
 }
 
-static void gather_rows_f32(const void *v, size_t v_stride, const int32_t *index, int count,
-                            int columns, float *out)
-{
-    gather_rows(v, false, v_stride, index, count, columns, out);
-}
+#define ROWS(name, type)                                                                       \
+    static void dot_rows_##name(const float *q, size_t q_stride, int n_q, const void *k,       \
+                                size_t k_stride, const int32_t *index, int count, int d,       \
+                                float *out, size_t out_stride)                                 \
+    {                                                                                          \
+        dot_rows(q, q_stride, n_q, k, type, k_stride, index, count, d, out, out_stride);       \
+    }                                                                                          \
+    static void gather_rows_##name(const void *v, size_t v_stride, const int32_t *index,       \
+                                   int count, int columns, float *out)                         \
+    {                                                                                          \
+        gather_rows(v, type, v_stride, index, count, columns, out);                            \
+    }
 
-static void gather_rows_f16(const void *v, size_t v_stride, const int32_t *index, int count,
-                            int columns, float *out)
-{
-    gather_rows(v, true, v_stride, index, count, columns, out);
-}
+ROWS(f32, KV_F32)
+ROWS(f16, KV_F16)
+ROWS(q8_0, KV_Q8_0)
 
 /* 16 columns from c on, chain by chain, so that the sums stay in registers. n_q is a constant where
  * this is inlined. */
@@ -206,8 +215,10 @@ void cpu_ops_set_reduce_neon(struct cpu_ops *ops)
     ops->softmax = softmax;
     ops->dot_rows[KV_F32] = dot_rows_f32;
     ops->dot_rows[KV_F16] = dot_rows_f16;
+    ops->dot_rows[KV_Q8_0] = dot_rows_q8_0;
     ops->gather_rows[KV_F32] = gather_rows_f32;
     ops->gather_rows[KV_F16] = gather_rows_f16;
+    ops->gather_rows[KV_Q8_0] = gather_rows_q8_0;
     ops->weigh_tile = weigh_tile;
     ops->sum_chains = sum_chains;
 }

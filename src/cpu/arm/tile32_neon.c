@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of the types with blocks of 32, 64 and 128 values as records for prefill tiles, with NEON.
- * Types with minimums have no such form: a record has no room for a minimum of each 32 values.
  * Compiled with and without the dot product extension only for the names of the products. */
 #include "cpu/arm/tile_neon.h"
 #include "cpu/arm/types32_neon.h"
@@ -9,7 +8,7 @@ INLINE void unpack(const uint8_t *b, const struct cpu_tile_layout *l, uint8_t *o
                    const int values, const enum scaling scaling, codes32_fn *codes, d32_fn *d)
 {
     const int parts = values / 32;
-    float *halves = (float *)tile_scale(out, l);
+    float *halves = (float *)tile_scale(out, l), *minimum = tile_minimum32(out, l);
     for (int i = 0; i < l->n / 32; i += parts, b += bytes) {
         for (int p = 0; p < parts; p++) {
             struct codes_32 x = codes(b, p);
@@ -21,6 +20,8 @@ INLINE void unpack(const uint8_t *b, const struct cpu_tile_layout *l, uint8_t *o
             } else {
                 tile_d(out, l)[i + p] = d(b, p);
             }
+            if (scaling == WITH_MINIMUM)
+                minimum[i + p] = -half_at(b + 2);
         }
     }
 }
@@ -32,10 +33,14 @@ INLINE void unpack(const uint8_t *b, const struct cpu_tile_layout *l, uint8_t *o
     }
 TYPES_32(UNPACK)
 
-#define SET(name, TYPE, bytes, values, scaling)                                           \
-    if (scaling != WITH_MINIMUM)                                                          \
-        m->tile[TYPE_##TYPE] =                                                            \
-            (struct cpu_tile){unpack_##name, scaling == HALVES ? TILE(32_halves) : TILE(32)};
+/* The product of a form. */
+INLINE cpu_tile_fn *product(enum scaling scaling)
+{
+    return scaling == HALVES ? TILE(32_halves) : scaling == WITH_MINIMUM ? TILE(32_min) : TILE(32);
+}
+
+#define SET(name, TYPE, bytes, values, scaling) \
+    m->tile[TYPE_##TYPE] = (struct cpu_tile){unpack_##name, product(scaling)};
 
 #ifdef __ARM_FEATURE_DOTPROD
 void cpu_set_tile32_neon_dot(struct cpu_matmul *m)

@@ -10,7 +10,7 @@ enum { CHAINS = 8, W_ROWS = 2 };
 struct form {
     int block;        /* values of a block of activations */
     int scale_values; /* values of a sub-block scale; 0: none */
-    int min_values;   /* values of a minimum; 0: none */
+    int min_values;   /* values of a minimum; 0: none. 16 with blocks of 32: one for both halves */
     bool halves;      /* two float scales a block of 32 */
 };
 
@@ -72,7 +72,7 @@ INLINE void add_sums(const float d[W_ROWS], const float *dx, int32x4_t sum[W_ROW
     }
 }
 
-/* Takes off the minimums of block b. */
+/* Takes off the minimums of block b; that of a block of 32 values is a float in `start`. */
 INLINE void take_minimums(const uint8_t *const w[W_ROWS], const struct cpu_tile_layout *l,
                           const struct cpu_tile_acts *x, size_t b, const struct form f,
                           const float *dx, const int quads, float32x4_t chain[W_ROWS][4])
@@ -80,9 +80,11 @@ INLINE void take_minimums(const uint8_t *const w[W_ROWS], const struct cpu_tile_
     const int count = f.block / f.min_values; /* even */
     const int16_t *sums = (f.min_values == 16 ? x->bsum16 : x->bsum32) +
                           b * (size_t)count * CPU_TILE_ROWS;
+    static const int16_t ones[2] = {1, 1};
     for (int r = 0; r < W_ROWS; r++) {
-        const int16_t *m = (const int16_t *)(w[r] + l->m) + b * (size_t)count;
-        float dmin = ((const float *)(w[r] + l->dmin))[b];
+        const int16_t *m =
+            f.block == 32 ? ones : (const int16_t *)(w[r] + l->m) + b * (size_t)count;
+        float dmin = ((const float *)(w[r] + (f.block == 32 ? l->start : l->dmin)))[b];
         for (int i = 0; i < quads; i++) {
             int32x4_t sum = vdupq_n_s32(0);
             for (int j = 0; j < count; j += 2) {
@@ -193,6 +195,7 @@ INLINE void multiply(const uint8_t *records, int w_rows, const struct cpu_tile_l
 
 PRODUCT(32, 32, 0, 0, false)
 PRODUCT(32_halves, 32, 0, 0, true)
+PRODUCT(32_min, 32, 0, 16, false)
 PRODUCT(256, 256, 0, 0, false)
 PRODUCT(256_s16, 256, 16, 0, false)
 PRODUCT(256_s16_min16, 256, 16, 16, false)
@@ -234,10 +237,10 @@ static void pack(const struct quant_act *x, int t0, int rows, struct cpu_tile_ac
             const int16_t *sum = sums_of(x, row[r]);
             for (int b = 0; b < x->n / x->block; b++)
                 out->d[b * CPU_TILE_ROWS + i + r] = scales_of(x, row[r])[b];
-            if (x->block != 256)
-                continue;
             for (int s = 0; s < x->n / 16; s++)
                 out->bsum16[(s / 2 * CPU_TILE_ROWS + i + r) * 2 + s % 2] = sum[s];
+            if (x->block != 256)
+                continue;
             for (int s = 0; s < x->n / 32; s++)
                 out->bsum32[(s / 2 * CPU_TILE_ROWS + i + r) * 2 + s % 2] =
                     (int16_t)(sum[2 * s] + sum[2 * s + 1]);
