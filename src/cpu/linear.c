@@ -90,7 +90,7 @@ size_t cpu_panel_bytes(int n)
 {
     size_t values = padded(n) < 512 ? 512 : padded(n);
     return CPU_PANEL_W_ROWS * (values + values / 32 * 2 * sizeof(float)) +
-           CPU_PANEL_W_ROWS * sizeof(float) * (4 * CPU_PANEL_ROWS + 4 * CPU_TILE_ROWS);
+           CPU_PANEL_W_ROWS * sizeof(float) * (4 * CPU_PANEL_ROWS + 2 * CPU_TILE_ROWS);
 }
 
 static size_t tiles_of(int rows)

@@ -36,7 +36,7 @@ struct amx_panel {
     uint8_t *codes;        /* of one chain, or of all */
     float *d, *dmin;       /* [block][AMX_ROWS] */
     int16_t *m;            /* [block][AMX_ROWS][16 or 8] */
-    int32_t *sums;         /* [2][2][AMX_ROWS][16] */
+    int32_t *sums;         /* [2][AMX_ROWS][16], or 4 tiles */
     float *chain;          /* [activation tile][AMX_ROWS][16] */
     float *part[3];        /* the same: partial sums */
 };
@@ -44,7 +44,7 @@ struct amx_panel {
 INLINE void amx_place(struct amx_panel *p, uint8_t *memory)
 {
     p->sums = (int32_t *)memory;
-    memory += 8 * AMX_TILE;
+    memory += 4 * AMX_TILE;
     float *sums = (float *)memory;
     for (int i = 0; i < 3; i++, sums += CPU_PANEL_ROWS / 16 * AMX_SUMS)
         p->part[i] = sums;

@@ -82,10 +82,10 @@ INLINE __m512i amx_scales_of_32(__m512i scales, int j)
             _tile_dpbssd(sum, w, x);                                                               \
     } while (0)
 
-/* Sums of block `codes` for the activations at q: four tiles, first and second of 16 weight rows,
+/* Sums of block `codes` for the activations at q in tiles 0 to 3: first and second of 16 weight rows,
  * then of the other 16. */
-INLINE void amx_issue(const uint8_t *codes, const uint8_t *q, int groups, const struct amx_form f,
-                      int32_t *sums)
+INLINE void amx_products(const uint8_t *codes, const uint8_t *q, int groups,
+                         const struct amx_form f)
 {
     _tile_zero(0);
     _tile_zero(1);
@@ -116,6 +116,10 @@ INLINE void amx_issue(const uint8_t *codes, const uint8_t *q, int groups, const 
             AMX_PRODUCT(f.second_unsigned, 2, 5, 6);
         }
     }
+}
+
+INLINE void amx_store(int32_t *sums, int groups, const struct amx_form f)
+{
     _tile_stored(0, sums, 64);
     if (f.second == AMX_SHIFTED)
         _tile_stored(1, sums + AMX_SUMS, 64);
@@ -203,27 +207,28 @@ INLINE void amx_finish(const struct amx_panel *p, const struct amx_step *s, int 
     }
 }
 
-/* Multiplies a block, which is taken apart, with all activation tiles; the products of a tile begin
- * before the sums of the one before are added. i: which chain of the order. */
+/* Multiplies a block, which is taken apart, with all activation tiles. The sums of a tile are added
+ * while the products of the next are made. i: which chain of the order. */
 INLINE void amx_block(const struct amx_panel *p, int w_rows, int b, const struct cpu_tile_acts *x,
                       int tiles, int i, bool is_first, bool is_last, const struct amx_form f)
 {
-    int end = is_last ? amx_end_of(i) : AMX_KEEP;
+    int end = is_last ? amx_end_of(i) : AMX_KEEP, groups = w_rows > 16 ? 2 : 1;
     struct amx_step last = {0};
     for (int t = 0; t <= tiles; t++) {
-        int32_t *sums = p->sums + t % 2 * 2 * AMX_SUMS;
         if (t < tiles)
-            amx_issue(p->codes, x[t].q + 4096 * (size_t)b, w_rows > 16 ? 2 : 1, f, sums);
+            amx_products(p->codes, x[t].q + 4096 * (size_t)b, groups, f);
         if (t > 0)
             amx_finish(p, &last, w_rows, is_first, end, f);
-        if (t < tiles)
-            last = (struct amx_step){x + t,
-                                     b,
-                                     sums,
-                                     amx_chain_at(p, i, t),
-                                     amx_sum_at(p, i, t),
-                                     p->part[1] + (size_t)t * AMX_SUMS,
-                                     p->part[2] + (size_t)t * AMX_SUMS};
+        if (t == tiles)
+            break;
+        amx_store(p->sums, groups, f);
+        last = (struct amx_step){x + t,
+                                 b,
+                                 p->sums,
+                                 amx_chain_at(p, i, t),
+                                 amx_sum_at(p, i, t),
+                                 p->part[1] + (size_t)t * AMX_SUMS,
+                                 p->part[2] + (size_t)t * AMX_SUMS};
     }
 }
 
@@ -246,7 +251,11 @@ INLINE void amx_panel256(const uint8_t *w, int w_rows, int n, const struct cpu_t
             const uint8_t *at = w + (size_t)b * (size_t)f.block_bytes;
             for (int r = 0; r < w_rows; r++, at += row_bytes) {
                 struct amx_out out = {p.codes + 64 * r, p.d + r, p.dmin + r, p.m + r * f.mins};
-                amx_prefetch(at + AMX_ROWS * row_bytes, f.block_bytes);
+                if (b == 0) /* the whole row four rows on */
+                    for (size_t k = 0; k < row_bytes; k += 64)
+                        amx_prefetch(at + 4 * row_bytes + k, 64);
+                else
+                    amx_prefetch(at + AMX_ROWS * row_bytes, f.block_bytes);
                 take_apart(at, &out);
             }
             AMX_FENCE();

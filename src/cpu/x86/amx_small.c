@@ -51,10 +51,9 @@ struct step {
         _tile_loadd(wt, (s)->codes + (i) * 32, (s)->stride);                                       \
         _tile_loadd(xt, (s)->x->q + 512 * ((size_t)(s)->b + 8 * (i)), 64);                         \
         _tile_dpbssd(i, wt, xt);                                                                   \
-        _tile_stored(i, (s)->sums + 256 * (i), 64);                                                \
     } while (0)
 
-INLINE void issue(const struct step *s)
+INLINE void products(const struct step *s)
 {
     PRODUCT(s, 0, 4, 6);
     if (s->some > 1)
@@ -63,6 +62,17 @@ INLINE void issue(const struct step *s)
         PRODUCT(s, 2, 4, 6);
     if (s->some > 3)
         PRODUCT(s, 3, 5, 7);
+}
+
+INLINE void store(const struct step *s)
+{
+    _tile_stored(0, s->sums, 64);
+    if (s->some > 1)
+        _tile_stored(1, s->sums + 256, 64);
+    if (s->some > 2)
+        _tile_stored(2, s->sums + 512, 64);
+    if (s->some > 3)
+        _tile_stored(3, s->sums + 768, 64);
     AMX_FENCE();
 }
 
@@ -121,7 +131,7 @@ static void finish(const struct step *s)
     }
 }
 
-/* All blocks of the i-th chain; `last` is finished after the products of the step behind it began. */
+/* All blocks of the i-th chain; `last` is finished while the products behind it are made. */
 static void chain(const struct rows *rows, int groups, const struct cpu_tile_acts *x, int tiles,
                   int i, struct step *last)
 {
@@ -141,15 +151,16 @@ static void chain(const struct rows *rows, int groups, const struct cpu_tile_act
                     .some = amx_smaller(SOME, count - k),
                     .is_first = k == 0,
                     .end = k + SOME >= count ? amx_end_of(i) : AMX_KEEP,
-                    .sums = last->sums == p->sums ? p->sums + SOME * 256 : p->sums,
+                    .sums = p->sums,
                     .chain = amx_chain_at(p, i, t) + g * 256,
                     .sum = amx_sum_at(p, i, t) + g * 256,
                     .second = p->part[1] + at,
                     .third = p->part[2] + at,
                 };
-                issue(&s);
+                products(&s);
                 if (last->some)
                     finish(last);
+                store(&s);
                 *last = s;
             }
         }
