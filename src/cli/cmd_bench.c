@@ -216,7 +216,8 @@ static void note_repetition(struct bench *b, size_t r)
         json_put_f64(out, b->latency_ms[i]);
     }
     json_puts(out, "]");
-    put_number(out, "decode_ms_p50", bench_quantile(b->latency_ms, b->tokens, 0.5)); /* sorts them */
+    put_number(out, "decode_ms_p50",
+               bench_quantile(b->latency_ms, b->tokens, 0.5)); /* sorts them */
     put_number(out, "decode_ms_p95", bench_quantile(b->latency_ms, b->tokens, 0.95));
     put_number(out, "decode_ms_first", first);
     if (!put_stats(&stats, out))
@@ -230,7 +231,8 @@ static bool repeat(struct bench *b, struct strata_error *e)
 {
     for (size_t r = 0; r < b->reps; r++) {
         int64_t prompt_us, decode_us;
-        if (!feed_prompt(b, &prompt_us, e) || !decode(b, &decode_us, e))
+        if (!feed_prompt(b, &prompt_us, e) || !decode(b, &decode_us, e) ||
+            !strata_trace_end(b->model, e)) /* the first alone began with a cold arena */
             return false;
         b->prefill[r] = b->prompt ? per_second(b->prompt, prompt_us) : 0;
         b->decode[r] = b->tokens ? per_second(b->tokens, decode_us) : 0;
@@ -343,6 +345,7 @@ static struct options with_context(const struct options *o, size_t need)
 
 static bool prepare(struct bench *b, struct strata_error *e)
 {
+    const char *trace = option_text(b->o, OPTION_TRACE);
     size_t need = b->depth + b->prompt + b->tokens;
     if (need > INT_MAX)
         return fail(e, STRATA_USAGE, "%zu tokens are more than a context can hold", need);
@@ -357,6 +360,7 @@ static bool prepare(struct bench *b, struct strata_error *e)
                     "depth, prompt and answer are %zu tokens, the context holds %d", need,
                     plan.ctx);
     return read_ids(b, e) && allocate(b, e) && count_bytes(b, e) && load_model(b->model, e) &&
+           (!trace || strata_trace_begin(b->model, trace, e)) &&
            (b->session = strata_session_create(b->model, e)) != NULL;
 }
 

@@ -50,6 +50,7 @@ static bool forecast(const struct options *o, struct strata_model *m, struct str
     err_clear(&e);
     const char *path = option_text(o, OPTION_PLAN_TRACE);
     struct probe probe;
+    struct io_drive rate;
     struct replay_drive drive = {.compute_ms = o->value[OPTION_COMPUTE].real};
     bool found = false, is_cut;
     struct trace *t = path ? trace_open(path, &is_cut, &e) : NULL;
@@ -58,7 +59,9 @@ static bool forecast(const struct options *o, struct strata_model *m, struct str
         const char *compute = t ? trace_value(t, "compute_ms", text, sizeof text) : NULL;
         if (!option_given(o, OPTION_COMPUTE) && compute)
             drive.compute_ms = strtod(compute, NULL);
-        drive.probe = found ? &probe : NULL;
+        if (found)
+            rate = probe_drive(&probe);
+        drive.drive = found ? &rate : NULL;
         if (drive.compute_ms <= 0)
             message_note(
                 "the time of a token besides waiting is not known: --compute says it, or a "

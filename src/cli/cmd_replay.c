@@ -30,8 +30,8 @@ struct words {
 struct job {
     const struct options *o;
     struct trace *trace;
-    struct probe probe;
-    struct replay_drive drive;
+    struct io_drive drive;
+    struct replay_drive with;
     int window_rows;
     struct words shares, aheads, moces;
     struct rows rows;
@@ -88,26 +88,29 @@ static bool read_drive(struct job *j, struct strata_error *e)
 {
     const char *path = option_text(j->o, OPTION_DRIVE);
     char text[64];
+    struct probe probe;
     if (path) {
         size_t bytes;
         char *json = input_read(path, &bytes, e);
         struct err low;
         err_clear(&low);
-        bool ok = json && probe_read_json(json, bytes, path, &j->probe, &low);
+        bool ok = json && probe_read_json(json, bytes, path, &probe, &low);
         mem_free(json);
         if (!ok)
             return take_error(e, &low) && ok;
-        j->drive.probe = &j->probe;
-    } else if (probe_recall(j->o->word, &j->probe)) {
-        j->drive.probe = &j->probe;
+        j->with.drive = &j->drive;
+    } else if (probe_recall(j->o->word, &probe)) {
+        j->with.drive = &j->drive;
     } else {
         message_note("the drive was not measured (strata probe): reads are taken to cost nothing");
     }
+    if (j->with.drive)
+        j->drive = probe_drive(&probe);
     const char *compute = trace_value(j->trace, "compute_ms", text, sizeof text);
     if (option_given(j->o, OPTION_COMPUTE))
-        j->drive.compute_ms = j->o->value[OPTION_COMPUTE].real;
+        j->with.compute_ms = j->o->value[OPTION_COMPUTE].real;
     else if (compute)
-        j->drive.compute_ms = strtod(compute, NULL);
+        j->with.compute_ms = strtod(compute, NULL);
     return true;
 }
 
@@ -137,7 +140,7 @@ static bool check_own(struct job *j, struct strata_error *e)
         return true;
     struct err low;
     err_clear(&low);
-    if (!replay_run(j->trace, &own, &j->drive, &j->own, &low))
+    if (!replay_run(j->trace, &own, &j->with, &j->own, &low))
         return take_error(e, &low);
     j->matches = j->has_live && j->own.hits == j->live_hits && j->own.misses == j->live_misses;
     return true;
@@ -162,7 +165,7 @@ static bool add_row(struct job *j, const char *policy, const struct replay_confi
     struct replay_row *row = &r->row[r->n];
     *row = (struct replay_row){.policy = policy, .read_ahead = ahead, .moce = moce};
     message_progress("replaying: %d rows", r->n + 1);
-    if (!replay_run(j->trace, c, &j->drive, &row->result, &low))
+    if (!replay_run(j->trace, c, &j->with, &row->result, &low))
         return take_error(e, &low);
     const struct replay_result *x = &row->result;
     row->share = x->records ? (double)x->slots / (double)x->records : 0;
@@ -185,7 +188,8 @@ static bool read_ahead(const char *word, struct stream_ahead *out, struct strata
                  {"table:", STREAM_GUESS_TABLE, 1},
                  {"table2:", STREAM_GUESS_TABLE, 2}};
     double ranks = 0;
-    *out = (struct stream_ahead){.is_off = !strcmp(word, "off")};
+    *out =
+        (struct stream_ahead){.is_off = !strcmp(word, "off"), .has_guard = !strcmp(word, "auto")};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (!strncmp(word, kinds[i].name, strlen(kinds[i].name))) {
             out->kind = kinds[i].kind;
@@ -246,9 +250,26 @@ static void put_real(struct json_out *out, const char *key, double v, bool is_kn
         json_puts(out, "null");
 }
 
+/* The run's own configuration; in windows, if there are any, of a token. */
+static void put_own(const struct job *j, struct json_out *out)
+{
+    const struct replay_result *r = &j->own;
+    bool has_time = j->with.drive != NULL;
+    json_putf(out, "{\"hits\": %llu, \"misses\": %llu", (unsigned long long)r->hits,
+              (unsigned long long)r->misses);
+    put_real(out, "hits_per_token", r->hits_per_token, true);
+    put_real(out, "misses_per_token", r->misses_per_token, true);
+    put_real(out, "useful_per_token", r->useful_per_token, true);
+    put_real(out, "late_per_token", r->late_per_token, true);
+    put_real(out, "wasted_per_token", r->wasted_per_token, true);
+    put_real(out, "wait_ms_per_token", r->wait_ms_per_token, has_time);
+    put_real(out, "tok_s", r->tok_s, has_time && r->tok_s > 0);
+    json_puts(out, "}");
+}
+
 static void put_json(const struct job *j, struct json_out *out)
 {
-    bool has_time = j->drive.probe != NULL;
+    bool has_time = j->with.drive != NULL;
     json_puts(out, "{\"live\": ");
     if (j->has_live)
         json_putf(out, "{\"hits\": %llu, \"misses\": %llu}", (unsigned long long)j->live_hits,
@@ -257,8 +278,7 @@ static void put_json(const struct job *j, struct json_out *out)
         json_puts(out, "null");
     json_puts(out, ", \"replayed\": ");
     if (j->has_own)
-        json_putf(out, "{\"hits\": %llu, \"misses\": %llu}", (unsigned long long)j->own.hits,
-                  (unsigned long long)j->own.misses);
+        put_own(j, out);
     else
         json_puts(out, "null");
     json_putf(out, ", \"match\": %s, \"rows\": [",
@@ -285,7 +305,7 @@ static void put_json(const struct job *j, struct json_out *out)
 
 static void put_csv(const struct job *j, struct json_out *out)
 {
-    bool has_time = j->drive.probe != NULL;
+    bool has_time = j->with.drive != NULL;
     json_puts(out,
               "policy,slots,share,read_ahead,moce,hits,misses,hit_rate,wait_ms_per_token,tok_s\n");
     for (int i = 0; i < j->rows.n; i++) {
@@ -305,7 +325,7 @@ static void put_csv(const struct job *j, struct json_out *out)
 
 static void put_table(const struct job *j, struct json_out *out)
 {
-    bool has_time = j->drive.probe != NULL;
+    bool has_time = j->with.drive != NULL;
     const struct trace_head *h = trace_head(j->trace);
     json_putf(out, "%s: %d layers of %d experts, %d used\n", j->o->word, h->layers, h->experts,
               h->used);
@@ -316,10 +336,9 @@ static void put_table(const struct job *j, struct json_out *out)
                   j->matches ? "the same" : "NOT THE SAME");
     else
         json_puts(out, "the trace has no counts of its run: nothing proves this replay\n");
-    json_puts(
-        out,
-        "policy  slots  share   read-ahead  moce    hits  misses  hit rate  useful  wasted"
-        "  wait ms/token  tok/s\n");
+    json_puts(out,
+              "policy  slots  share   read-ahead  moce    hits  misses  hit rate  useful  wasted"
+              "  wait ms/token  tok/s\n");
     for (int i = 0; i < j->rows.n; i++) {
         const struct replay_row *r = &j->rows.row[i];
         json_putf(out, "%-6s %6llu  %4.0f%%  %11s  %4s %7llu %7llu    %.4f", r->policy,
@@ -327,7 +346,7 @@ static void put_table(const struct job *j, struct json_out *out)
                   (unsigned long long)r->result.hits, (unsigned long long)r->result.misses,
                   r->hit_rate);
         if (strcmp(r->policy, "bound") != 0)
-            json_putf(out, " %7llu %7llu", (unsigned long long)r->result.useful,
+            json_putf(out, " %7llu %7llu", (unsigned long long)(r->result.useful + r->result.late),
                       (unsigned long long)r->result.wasted);
         if (has_time && strcmp(r->policy, "bound"))
             json_putf(out, "  %13.3f", r->result.wait_ms_per_token);

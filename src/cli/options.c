@@ -190,7 +190,7 @@ const struct option_line option_lines[OPTIONS] = {
      .help = "show what it would hold, write nothing"},
     {OPTION_RECORD, TASK, OPTION_BYTES, 0, "record", "SIZE", PROBE,
      .help = "bytes of a record (1.5M)"},
-    {OPTION_TRACE, TASK, OPTION_TEXT, 0, "trace", "FILE", RUN | LOGITS,
+    {OPTION_TRACE, TASK, OPTION_TEXT, 0, "trace", "FILE", RUN | LOGITS | BENCH,
      .help = "write down which experts are chosen, for replay", .is_rare = true},
     {OPTION_SHARES, TASK, OPTION_TEXT, 0, "shares", "N,N..", REPLAY,
      .help = "arenas, in percent of all experts"},

@@ -32,6 +32,8 @@ void probe_put_json(const struct probe *p, const char *path, struct json_out *ou
         json_put_f64(out, at->p50_us);
         json_puts(out, ", \"p99_us\": ");
         json_put_f64(out, at->p99_us);
+        json_puts(out, ", \"cpu_us\": ");
+        json_put_f64(out, at->cpu_us);
         json_puts(out, "}");
     }
     json_puts(out, "]}\n");
@@ -60,6 +62,7 @@ static bool read_point(const struct json *v, struct probe_point *out)
     out->bytes = (uint64_t)bytes;
     out->depth = (int)depth;
     out->parts = (int)parts;
+    read_real(v, "cpu_us", &out->cpu_us); /* not in files of older programs */
     return read_real(v, "gb_s", &out->gb_s) && read_real(v, "p50_us", &out->p50_us) &&
            read_real(v, "p99_us", &out->p99_us);
 }

@@ -88,12 +88,16 @@ void report_outlook(struct strata_model *m, const char *path)
     struct session_outlook out;
     struct err ignored;
     err_clear(&ignored);
-    if (!probe_recall(path, &p) || !session_forecast_run(m, &p, &out, &ignored) || !out.is_known)
+    if (!probe_recall(path, &p))
         return;
-    message_note("forecast for the answer: %.1f to %.1f tokens a second, waiting %.1f to %.1f ms for "
-                 "the drive; it was %.1f, waiting %.1f ms",
-                 out.tok_s.least, out.tok_s.most, out.wait_ms.least, out.wait_ms.most,
-                 out.real_tok_s, out.real_wait_ms);
+    struct io_drive drive = probe_drive(&p);
+    if (!session_forecast_run(m, &drive, &out, &ignored) || !out.is_known)
+        return;
+    message_note(
+        "forecast for the answer: %.1f to %.1f tokens a second, waiting %.1f to %.1f ms for "
+        "the drive; it was %.1f, waiting %.1f ms",
+        out.tok_s.least, out.tok_s.most, out.wait_ms.least, out.wait_ms.most, out.real_tok_s,
+        out.real_wait_ms);
 }
 
 bool report_waits(struct strata_model *m, struct strata_error *e)

@@ -35,6 +35,7 @@ struct io_request {
     bool is_direct;  /* what is left is read past the page cache; likewise */
     size_t bytes;    /* result, written by the engine that took it */
     int error;
+    int64_t due_ns;                    /* of a drive in virtual time */
     struct io_request *before, *after; /* in a lane or done list; `after` alone among the spare */
 };
 
@@ -55,11 +56,17 @@ struct io_engine {
     /* NULL: memory is not registered. */
     void (*remember)(struct io *io, void *memory, size_t bytes);
     void (*forget)(struct io *io, void *memory);
+    /* Of an engine whose time is virtual: passes it until a read ends, for `ms` at most (negative:
+     * without an end); false: none did. The lock is held. Then: its time. NULL: that of clocks. */
+    bool (*wait)(struct io *io, int ms);
+    void (*asked)(struct io *io, size_t bytes); /* a read was submitted */
+    int64_t (*now_us)(const struct io *io);
 };
 
 struct io_threads;
 struct io_drives;
 struct io_ring;
+struct io_virtual;
 
 struct io {
     struct io_options options; /* defaults filled in */
@@ -69,8 +76,9 @@ struct io {
     size_t align;
     const struct io_engine *engine;
     struct io_threads *threads;
-    struct io_drives *drives; /* of the engine `sim` */
-    struct io_ring *ring;     /* of the engine `uring` */
+    struct io_drives *drives;      /* of the engine `sim` */
+    struct io_ring *ring;          /* of the engine `uring` */
+    struct io_virtual *in_virtual; /* of the engine `virtual` */
 
     pthread_mutex_t lock;
     pthread_cond_t work; /* threads: something may be taken, or the engine stops */
@@ -85,7 +93,8 @@ struct io {
     bool is_wanting, was_wanted; /* io_set_wanting; something is wanted since wanted_since */
 };
 
-extern const struct io_engine io_engine_pread, io_engine_sim, io_engine_fake, io_engine_uring;
+extern const struct io_engine io_engine_pread, io_engine_sim, io_engine_fake, io_engine_uring,
+    io_engine_virtual;
 
 static inline const struct io_file *io_file_of(const struct io *io, const struct io_request *r)
 {
@@ -121,6 +130,8 @@ struct io_options io_options_filled(const struct io_options *o);
 /* Threads that take, read and finish. `hold`, unless NULL, is called between the last two. */
 bool io_threads_start(struct io *io, void (*hold)(struct io *io, const struct io_request *r),
                       struct err *e);
+/* Reads it; bytes and error are set. */
+void io_read_request(const struct io *io, struct io_request *r);
 void io_threads_stop(struct io *io);
 void io_threads_kick(struct io *io);
 

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -158,8 +159,8 @@ bool io_is_direct(const struct io *io, int file)
 struct io_options io_options_filled(const struct io_options *o)
 {
     struct io_options d = o ? *o : (struct io_options){0};
-    if (!d.engine)
-        d.engine = d.pread ? "pread" : "uring";
+    if (!d.engine || d.drive)
+        d.engine = d.drive ? "virtual" : d.pread ? "pread" : "uring";
     if (d.depth <= 0)
         d.depth = 8;
     if (d.ahead_kept <= 0)
@@ -177,6 +178,10 @@ static bool start_engine(struct io *io, struct err *e)
                                                       &io_engine_sim, &io_engine_fake};
     const char *text = io->options.engine, *colon = strchr(text, ':');
     size_t n = colon ? (size_t)(colon - text) : strlen(text);
+    if (io->options.drive) {
+        io->engine = &io_engine_virtual;
+        return io->engine->start(io, NULL, e);
+    }
     if (io->options.fake_bytes && strcmp(text, "fake"))
         return err_set(e, ERR_USAGE, "the I/O engine %s cannot read from files that are not there",
                        text);
@@ -204,6 +209,7 @@ struct io *io_create(const char *const *paths, int n, const struct io_options *o
     }
     io->options.engine = NULL; /* the caller's */
     io->options.copy_paths = NULL;
+    io->options.drive = NULL;
     return io;
 }
 
@@ -254,6 +260,11 @@ size_t io_queue_memory(int most, size_t tags)
 {
     return sizeof(struct io_queue) + (size_t)most * sizeof(struct io_request) +
            tags * sizeof(struct io_request *) + 384;
+}
+
+int64_t io_now_us(const struct io *io)
+{
+    return io->engine && io->engine->now_us ? io->engine->now_us(io) : clock_us();
 }
 
 const char *io_engine_name(const struct io *io)
@@ -307,6 +318,8 @@ void io_submit(struct io_queue *q, enum io_lane lane, int file, uint64_t offset,
     io_list_append(&io->lane[lane], r);
     io_note_wanted(io);
     io->engine->kick(io);
+    if (io->engine->asked)
+        io->engine->asked(io, length);
     pthread_mutex_unlock(&io->lock);
 }
 
@@ -385,8 +398,11 @@ static int collect(struct io_queue *q, struct io_completion *out, int most, int 
         return 0;
     struct timespec until = ms > 0 ? after_ms(ms) : (struct timespec){0};
     int n = 0, error = 0;
+    bool (*wait_virtually)(struct io * io, int ms) = q->io->engine->wait;
     pthread_mutex_lock(&q->io->lock);
-    while (ms && !q->done.first && !error)
+    while (ms && wait_virtually && !q->done.first && wait_virtually(q->io, ms))
+        ;
+    while (ms && !wait_virtually && !q->done.first && !error)
         error = ms < 0 ? pthread_cond_wait(&q->done_wake, &q->io->lock)
                        : pthread_cond_timedwait(&q->done_wake, &q->io->lock, &until);
     while (n < most && q->done.first) {

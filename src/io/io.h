@@ -40,7 +40,11 @@ struct io_options {
      * drive that has the least to do; a copy that fails is noted and used no more. */
     const char *const *copy_paths;
     int copies;          /* besides the files themselves; at most IO_COPIES - 1 */
-    uint64_t fake_bytes; /* engine "fake": no file is opened, each has this size; 0: as opened */
+    uint64_t fake_bytes; /* no file is opened, each has this size, and nothing is read: with the
+                          * engine "fake" or a `drive`; 0: as opened */
+    /* In place of an engine: reads take as long as this drive would need, in a time of their own,
+     * which passes in io_pass_ns and while somebody waits. One thread alone may use it. */
+    const struct io_drive *drive;
     /* Replaces pread(2), for tests that want it to fail or to come short. Called by many threads.
      */
     ssize_t (*pread)(void *ctx, int fd, void *to, size_t n, off_t offset);
@@ -48,6 +52,16 @@ struct io_options {
 };
 
 #define IO_COPIES 8
+
+/* A drive that moves the bytes of one read after the other, and delays the end of each besides. */
+struct io_drive {
+    double bytes_us;                /* rate: bytes a microsecond; 0: without an end */
+    double delay_us, delay_byte_us; /* of a read, whatever its size; of each of its bytes besides */
+    /* Likewise, time of a processor: who works while the read ends goes without it. */
+    double cpu_us, cpu_byte_us;
+};
+/* Microseconds until `reads` reads of so many bytes, submitted at once, are all there. */
+double io_drive_us(const struct io_drive *d, uint64_t bytes, double reads);
 
 struct io_completion {
     uint64_t tag;
@@ -103,16 +117,22 @@ int io_wait_for(struct io_queue *q, struct io_completion *out, int most, int ms)
 /* Requests submitted and not yet collected. */
 int io_outstanding(const struct io_queue *q);
 
+/* Microseconds that only grow: of the clock, or the virtual time of options.drive. */
+int64_t io_now_us(const struct io *io);
+/* Virtual time passes in which the caller works; without a drive it does nothing. */
+void io_pass_ns(struct io *io, int64_t ns_passed);
+
 /* While a prompt is read, guesses may use the whole depth (urgent reads first all the same). */
 void io_set_prompt(struct io *io, bool is_prompt);
 /* Time in which an urgent or ahead read was in flight, since creation. */
 uint64_t io_busy_us(struct io *io);
 /* Time in which an urgent or ahead read was submitted and not done, or the caller wanted more than
- * it could submit (io_set_wanting): what the drive should have been busy in. Never below the other. */
+ * it could submit (io_set_wanting): what the drive should have been busy in. Never below the other.
+ */
 uint64_t io_wanted_us(struct io *io);
 /* The caller has more to read, but no memory to read it into. */
 void io_set_wanting(struct io *io, bool is_wanting);
-/* Name of the engine that runs: "uring", "pread", "sim", "fake". */
+/* Name of the engine that runs: "uring", "pread", "sim", "fake", "virtual". */
 const char *io_engine_name(const struct io *io);
 
 /* `memory` will be read into often: the engine may register it with the system (which pins it),

@@ -3,7 +3,6 @@
  * copies of the file, the drive with the fewest bytes in flight. */
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "io/engine.h"
 
@@ -71,9 +70,9 @@ static void count_large(struct io *io, int change)
     int before = io->large_in_flight;
     io->large_in_flight += change;
     if (!before)
-        io->busy_since = clock_us();
+        io->busy_since = io_now_us(io);
     else if (!io->large_in_flight)
-        io->busy_us += (uint64_t)(clock_us() - io->busy_since);
+        io->busy_us += (uint64_t)(io_now_us(io) - io->busy_since);
 }
 
 static bool is_wanted(const struct io *io)
@@ -88,9 +87,9 @@ void io_note_wanted(struct io *io)
     if (now == io->was_wanted)
         return;
     if (now)
-        io->wanted_since = clock_us();
+        io->wanted_since = io_now_us(io);
     else
-        io->wanted_us += (uint64_t)(clock_us() - io->wanted_since);
+        io->wanted_us += (uint64_t)(io_now_us(io) - io->wanted_since);
     io->was_wanted = now;
 }
 
@@ -155,7 +154,7 @@ uint64_t io_busy_us(struct io *io)
     pthread_mutex_lock(&io->lock);
     uint64_t us = io->busy_us;
     if (io->large_in_flight)
-        us += (uint64_t)(clock_us() - io->busy_since);
+        us += (uint64_t)(io_now_us(io) - io->busy_since);
     pthread_mutex_unlock(&io->lock);
     return us;
 }
@@ -173,7 +172,7 @@ uint64_t io_wanted_us(struct io *io)
     pthread_mutex_lock(&io->lock);
     uint64_t us = io->wanted_us;
     if (io->was_wanted)
-        us += (uint64_t)(clock_us() - io->wanted_since);
+        us += (uint64_t)(io_now_us(io) - io->wanted_since);
     pthread_mutex_unlock(&io->lock);
     return us;
 }

@@ -35,7 +35,7 @@ static ssize_t read_some(const struct io *io, int fd, void *to, size_t n, uint64
 
 /* Reads until everything that the file had when it was opened is there. A direct read may be
  * continued at whole blocks only: where one stops elsewhere, the rest is read the ordinary way. */
-static void read_request(const struct io *io, struct io_request *r)
+void io_read_request(const struct io *io, struct io_request *r)
 {
     const struct io_file *f = io_file_of(io, r);
     size_t want = io_request_want(io, r), done = 0;
@@ -75,7 +75,7 @@ static void *thread_main(void *arg)
         if (io_may_start(io)) /* one waking is enough for many submissions */
             pthread_cond_signal(&io->work);
         pthread_mutex_unlock(&io->lock);
-        read_request(io, r);
+        io_read_request(io, r);
         if (t->hold)
             t->hold(io, r);
         pthread_mutex_lock(&io->lock);

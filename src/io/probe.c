@@ -87,6 +87,14 @@ static bool is_cancelled(const struct probe_options *o, struct err *e)
     return e->code != ERR_NONE;
 }
 
+/* Of all threads, in microseconds. */
+static int64_t cpu_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
 /* Keeps `depth` reads under way for the time; returns the microseconds that all of them took. */
 static int64_t keep_reading(struct measuring *m, struct err *e)
 {
@@ -114,7 +122,7 @@ static int compare(const void *a, const void *b)
 
 static bool measure(struct measuring *m, struct probe_point *out, struct err *e)
 {
-    int64_t us = keep_reading(m, e);
+    int64_t cpu = cpu_us(), us = keep_reading(m, e);
     if (e->code != ERR_NONE)
         return false;
     size_t n = m->reads < READS_MOST ? (size_t)m->reads : READS_MOST;
@@ -127,6 +135,7 @@ static bool measure(struct measuring *m, struct probe_point *out, struct err *e)
         .gb_s = us > 0 ? (double)(bytes * m->reads) * 1e-3 / (double)us : 0,
         .p50_us = m->latency[n / 2],
         .p99_us = m->latency[n * 99 / 100],
+        .cpu_us = (double)(cpu_us() - cpu) / (double)m->reads,
     };
     return true;
 }
@@ -249,4 +258,55 @@ double probe_latency_us(const struct probe *p, int *parts)
         }
     }
     return best;
+}
+
+/* The least deep point of one piece, of rows or of records. */
+static const struct probe_point *shallowest(const struct probe *p, bool of_rows)
+{
+    const struct probe_point *best = NULL;
+    for (int i = 0; i < p->points; i++) {
+        const struct probe_point *at = &p->point[i];
+        if (at->parts == 1 && (at->bytes <= ROW_BYTES) == of_rows &&
+            (!best || at->depth < best->depth))
+            best = at;
+    }
+    return best;
+}
+
+/* What a read alone takes besides moving its bytes. */
+static double delay_of(const struct probe_point *at, double bytes_us)
+{
+    double us = at->p50_us - (bytes_us > 0 ? (double)at->bytes * at->depth / bytes_us : 0);
+    return us > 0 ? us : 0;
+}
+
+/* Time of processors, which grows with the bytes from that of a row. */
+static void cpu_of(const struct probe_point *row, const struct probe_point *record,
+                   struct io_drive *d)
+{
+    d->cpu_us = record->cpu_us;
+    if (!row || row->cpu_us <= 0 || row->cpu_us >= record->cpu_us || row->bytes >= record->bytes)
+        return;
+    d->cpu_byte_us = (record->cpu_us - row->cpu_us) / (double)(record->bytes - row->bytes);
+    d->cpu_us = row->cpu_us - d->cpu_byte_us * (double)row->bytes;
+    d->cpu_us = d->cpu_us > 0 ? d->cpu_us : 0;
+}
+
+struct io_drive probe_drive(const struct probe *p)
+{
+    const struct probe_point *row = shallowest(p, true), *record = shallowest(p, false);
+    struct io_drive d = {.bytes_us = probe_gb_s(p) * 1e3};
+    double of_row = row ? delay_of(row, d.bytes_us) : 0;
+    double of_record = record ? delay_of(record, d.bytes_us) : of_row;
+    if (!row || of_row > of_record)
+        of_row = of_record;
+    d.delay_us = of_row;
+    if (row && record && record->bytes > row->bytes) {
+        d.delay_byte_us = (of_record - of_row) / (double)(record->bytes - row->bytes);
+        d.delay_us -= d.delay_byte_us * (double)row->bytes;
+        d.delay_us = d.delay_us > 0 ? d.delay_us : 0;
+    }
+    if (record && record->cpu_us > 0)
+        cpu_of(row, record, &d);
+    return d;
 }

@@ -17,6 +17,7 @@ struct probe_point {
     int parts;             /* pieces of a read, submitted at once */
     double gb_s;           /* 10^9 bytes a second */
     double p50_us, p99_us; /* from submission until the last piece is there */
+    double cpu_us;         /* time of processors that a read took; 0: not known */
 };
 
 struct probe_options {
@@ -45,5 +46,8 @@ bool probe_folder(const char *folder, const struct probe_options *o, struct prob
  * fastest (*parts). 0: not measured. */
 double probe_gb_s(const struct probe *p);
 double probe_latency_us(const struct probe *p, int *parts);
+
+/* The drive that would have given these figures, for reads of any size. */
+struct io_drive probe_drive(const struct probe *p);
 
 #endif

@@ -28,14 +28,15 @@ bool streaming_config(const struct strata_model *m, struct stream_config *c, str
  * layers of `c` are there. */
 int streaming_split(const struct strata_model *m, const struct stream_config *c);
 /* Fills copy_paths from the options: each replica must be the same model, or its sidecar, where one
- * is used. Beside a replica of the model its sidecar must lie then; without it one that nobody named
- * is not used after all. */
+ * is used. Beside a replica of the model its sidecar must lie then; without it one that nobody
+ * named is not used after all. */
 bool streaming_find_copies(struct strata_model *m, struct err *e);
 void streaming_forget_copies(struct strata_model *m);
 /* How many records tokens are expected to miss: by the popularity profile if there is one that has
  * seen enough, else as of any model. */
 void streaming_expect(struct strata_model *m, struct knee_curve *out);
-/* After the stream is created: cache-aware routing, and what the popularity profile says to read. */
+/* After the stream is created: cache-aware routing, and what the popularity profile says to read.
+ */
 bool streaming_start(struct strata_model *m, struct err *e);
 /* Before the stream is freed: writes the profile. */
 void streaming_finish(struct strata_model *m);
@@ -60,6 +61,10 @@ void packing_wire(struct strata_model *m);
 
 /* Where the experts lie; c->layer is freed by the caller with mem_free, c->arena_bytes is 0. */
 bool engine_stream_config(const struct strata_model *m, struct stream_config *c, struct err *e);
+/* Reads of one record. */
+int engine_record_parts(const struct stream_config *c);
+/* Share of a decoded token's work that goes into routed experts, by the bytes that it touches. */
+double engine_expert_share(const struct strata_model *m);
 /* Rows of the table that a pass of `rows` tokens asks for. */
 int engine_table_rows(const struct model_row_table *t, int rows);
 

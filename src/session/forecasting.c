@@ -12,9 +12,8 @@ static void by_curve(struct strata_model *m, const struct stream_config *c, uint
                      struct plan_range *tok_s)
 {
     struct stream_config at = *c;
-    struct forecast_shape f = {.records = m->plan.experts,
-                               .expert_bytes = m->plan.expert_bytes,
-                               .used = c->experts_used};
+    struct forecast_shape f = {
+        .records = m->plan.experts, .expert_bytes = m->plan.expert_bytes, .used = c->experts_used};
     for (int l = 0; l < c->layers; l++)
         f.layers += c->layer[l].experts > 0;
     at.arena_bytes = arena + m->plan.staging;
@@ -42,12 +41,18 @@ static bool by_trace(struct strata_model *m, const struct stream_config *c, cons
     struct replay_config own = {.policy = c->policy,
                                 .window_rows = c->window_rows,
                                 .ahead = c->ahead,
-                                .no_look_ahead = c->no_look_ahead};
+                                .no_look_ahead = c->no_look_ahead,
+                                .parts = engine_record_parts(c),
+                                .split = c->split,
+                                .io_depth = m->options.io_depth,
+                                .io_urgent = m->options.io_urgent};
+    struct replay_drive with_share = *d;
+    with_share.expert_share = engine_expert_share(m);
     if (!gguf_fingerprint(m->file, mine, e))
         return false;
     if (memcmp(mine, trace_head(t)->fingerprint, sizeof mine))
         return err_set(e, ERR_FORMAT, "the trace is of another model than %s", m->path);
-    return forecast_by_trace(&m->plan, t, &own, d, e);
+    return forecast_by_trace(&m->plan, t, &own, &with_share, e);
 }
 
 bool session_forecast(struct strata_model *m, const struct trace *t, const struct replay_drive *d,
@@ -56,7 +61,7 @@ bool session_forecast(struct strata_model *m, const struct trace *t, const struc
     struct stream_config c;
     if (!engine_plan(m, e))
         return false;
-    if (!m->plan.experts || !d->probe)
+    if (!m->plan.experts || !d->drive)
         return true;
     if (!engine_stream_config(m, &c, e))
         return false;
@@ -70,7 +75,7 @@ bool session_forecast(struct strata_model *m, const struct trace *t, const struc
     return ok;
 }
 
-bool session_forecast_run(struct strata_model *m, const struct probe *p,
+bool session_forecast_run(struct strata_model *m, const struct io_drive *drive,
                           struct session_outlook *out, struct err *e)
 {
     struct stream_config c;
@@ -82,7 +87,7 @@ bool session_forecast_run(struct strata_model *m, const struct probe *p,
     if (s.decode_tokens < OUTLOOK_TOKENS_LEAST)
         return true;
     double tokens = (double)s.decode_tokens;
-    struct replay_drive d = {p, 1e3 * (s.decode_s - s.decode.wait_s) / tokens};
+    struct replay_drive d = {drive, 1e3 * (s.decode_s - s.decode.wait_s) / tokens, 0};
     if (d.compute_ms <= 0)
         return true;
     if (!engine_stream_config(m, &c, e))

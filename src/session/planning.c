@@ -48,6 +48,7 @@ static struct io_options io_options_of(const struct strata_model *m)
         .copies = m->options.n_replicas,
         .pread = m->pread,
         .pread_ctx = m->pread_ctx,
+        .drive = m->drive,
     };
 }
 
@@ -77,9 +78,8 @@ bool engine_stream_config(const struct strata_model *m, struct stream_config *c,
 {
     const struct model_info *info = model_info(m->network);
     int n = info->layers + info->has_draft;
-    *c = (struct stream_config){.layers = n,
-                                .window_rows = m->window,
-                                .experts_used = info->experts_used};
+    *c = (struct stream_config){
+        .layers = n, .window_rows = m->window, .experts_used = info->experts_used};
     if (!streaming_config(m, c, e))
         return false;
     struct stream_layer *layers =
@@ -103,6 +103,27 @@ bool engine_stream_config(const struct strata_model *m, struct stream_config *c,
     if (!c->split)
         c->split = streaming_split(m, c);
     return true;
+}
+
+int engine_record_parts(const struct stream_config *c)
+{
+    int parts = 1;
+    for (int l = 0; l < c->layers; l++)
+        parts = c->layer[l].parts > parts ? c->layer[l].parts : parts;
+    return parts;
+}
+
+/* Bytes of routed experts that a token uses. */
+static double used_bytes(const struct model_info *info)
+{
+    return info->experts ? (double)info->expert_bytes * info->experts_used / info->experts : 0;
+}
+
+double engine_expert_share(const struct strata_model *m)
+{
+    const struct model_info *info = model_info(m->network);
+    double used = used_bytes(info);
+    return used > 0 ? used / ((double)info->trunk_bytes + used) : 0;
 }
 
 int engine_table_rows(const struct model_row_table *t, int rows)
@@ -168,7 +189,7 @@ static double knee_of(const struct strata_model *m)
     double drive = m->options.drive_gb_s * 1e9;
     if (!(drive > 0) || streaming_bends_routing(m))
         drive = KNEE_DRIVE_BYTES_S;
-    double used = info->experts ? (double)info->expert_bytes * info->experts_used / info->experts : 0;
+    double used = used_bytes(info);
     double work = ((double)info->trunk_bytes + used) / KNEE_MEMORY_BYTES_S;
     return knee_share(&m->knee, work, used / drive, 0);
 }
@@ -204,8 +225,8 @@ static bool plan_band(struct strata_model *m, const struct stream_config *c, int
 }
 
 /* Chooses the band: as asked; else the largest of 2048, 1024, .. one tile that does not bring the
- * arena below its knee; where it cannot reach that, leaves it at least half of what it would be with
- * the smallest. */
+ * arena below its knee; where it cannot reach that, leaves it at least half of what it would be
+ * with the smallest. */
 static bool plan_rows(struct strata_model *m, const struct stream_config *c, struct err *e)
 {
     if (m->options.band) {

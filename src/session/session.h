@@ -64,6 +64,7 @@ struct strata_model {
     /* Replaces pread(2) of the read engine (io/io.h); set between open and load by tests. */
     ssize_t (*pread)(void *ctx, int fd, void *to, size_t n, off_t offset);
     void *pread_ctx;
+    const struct io_drive *drive; /* of reads in virtual time (io/io.h), likewise */
 
     /* After loading. */
     bool load_was_tried, is_loaded;
@@ -124,10 +125,11 @@ void profiling_pass_ends(struct strata_model *m);
 
 /* ---- Forecast (forecasting.c) ----------------------------------------------------------------- */
 
+struct io_drive;
 struct replay_drive;
 struct trace;
-/* Makes the plan and fills what its points let expect; `t` may be NULL. A drive without a probe says
- * nothing. A trace must be one of this model. */
+/* Makes the plan and fills what its points let expect; `t` may be NULL. Without a
+ * drive nothing. A trace must be one of this model. */
 bool session_forecast(struct strata_model *m, const struct trace *t, const struct replay_drive *d,
                       struct err *e);
 
@@ -139,8 +141,7 @@ struct session_outlook {
     struct plan_range wait_ms, tok_s;
     double real_wait_ms, real_tok_s;
 };
-struct probe;
-bool session_forecast_run(struct strata_model *m, const struct probe *p,
+bool session_forecast_run(struct strata_model *m, const struct io_drive *drive,
                           struct session_outlook *out, struct err *e);
 
 /* ---- Explaining (explaining.c) --------------------------------------------------------------- */

@@ -168,6 +168,9 @@ static bool describe_arena(struct strata_model *m, struct trace_head *h, struct 
     json_putf(text, "moce=%s\nmoce_keep=%d\nprompt_moce=%d\n",
               m->options.moce ? m->options.moce : "0", m->options.moce_keep,
               m->options.prompt_moce);
+    json_putf(text, "parts=%d\nsplit=%d\nio_depth=%d\nio_urgent=%d\nexpert_share=%.4f\n",
+              engine_record_parts(&c), c.split, m->options.io_depth, m->options.io_urgent,
+              engine_expert_share(m));
     mem_free((void *)c.layer);
     return ok && (!text->failed || err_set(e, ERR_MEMORY, "out of memory: a trace"));
 }
@@ -205,8 +208,8 @@ bool strata_trace_begin(struct strata_model *m, const char *path, struct strata_
     else if (m->tracing)
         err_set(&e, ERR_USAGE, "%s: a trace is being written already", m->path);
     else if (model_info(m->network)->has_draft)
-        err_set(&e, ERR_USAGE, "%s: a trace cannot hold the turns of a draft layer: trace without it",
-                m->path);
+        err_set(&e, ERR_USAGE,
+                "%s: a trace cannot hold the turns of a draft layer: trace without it", m->path);
     struct tracing *t = e.code ? NULL : mem_alloc(sizeof *t, "a trace", &e);
     if (t && !open_writer(m, t, path, &e)) {
         mem_free(t);
@@ -222,17 +225,15 @@ bool strata_trace_begin(struct strata_model *m, const char *path, struct strata_
     return session_report(error, &e);
 }
 
-/* Milliseconds that a token of a window took besides waiting, as far as the counters know. */
+/* What a token of a window took besides waiting, and how long it waited, in milliseconds. */
 static void put_end(const struct strata_model *m, char *out, size_t room)
 {
     struct strata_stats s;
     strata_stats_get(m, &s);
-    double tokens = (double)(s.decode_tokens + s.prefill_tokens);
-    double wait = s.wait_ms_per_token * tokens, all = (s.decode_s + s.prefill_s) * 1e3;
-    double share = all > wait && all > 0 ? (all - wait) / all : 1;
-    double decode = s.decode_tokens ? s.decode_s * 1e3 / (double)s.decode_tokens * share : 0;
-    snprintf(out, room, "compute_ms=%.4f\nwait_ms=%.4f\ntok_s=%.4f\n", decode, s.wait_ms_per_token,
-             s.decode_tok_s);
+    double tokens = s.decode_tokens ? (double)s.decode_tokens : 1;
+    double wait = s.decode.wait_s * 1e3 / tokens, all = s.decode_s * 1e3 / tokens;
+    snprintf(out, room, "compute_ms=%.4f\nwait_ms=%.4f\ntok_s=%.4f\n", all > wait ? all - wait : 0,
+             wait, s.decode_tok_s);
 }
 
 bool strata_trace_end(struct strata_model *m, struct strata_error *error)

@@ -6,7 +6,6 @@
  * clock: nothing that is staged can change what a turn decides. */
 #include <string.h>
 
-#include "base/clock.h"
 #include "stream/inner.h"
 #include "stream/sort.h"
 
@@ -106,12 +105,13 @@ static void guard(struct stream *s)
 {
     if (s->guard_since && ++s->guard_passes < GUARD_PASSES)
         return;
-    int64_t now = clock_us();
+    int64_t now = io_now_us(s->io);
     uint64_t busy = io_busy_us(s->io);
     if (s->guard_since) {
         uint32_t percent = ahead_guard_percent((double)(busy - s->guard_busy_us) /
                                                (double)(now - s->guard_since + 1));
-        /* From the second time on half way from what it was: reading less makes the drive less busy. */
+        /* From the second time on half way from what it was: reading less makes the drive less
+         * busy. */
         s->guard_percent = s->guard_has_judged ? (s->guard_percent + percent) / 2 : percent;
         s->guard_has_judged = true;
     }

@@ -15,10 +15,11 @@ void forecast_by_curve(const struct forecast_shape *f, const struct knee_curve *
     double held = f->records ? (double)f->slots / (double)f->records : 1;
     double missed = knee_missed(c, held), of_layer = missed * f->used;
     uint64_t bytes = f->records ? f->expert_bytes / f->records : 0;
-    double rate = probe_gb_s(d->probe) * 1e6; /* bytes a millisecond */
+    double rate = d->drive->bytes_us * 1e3; /* bytes a millisecond */
     double a_token = (double)f->layers * f->used * (double)bytes;
-    double alone = f->layers * (of_layer < 1 ? of_layer * replay_read_ms(d->probe, bytes, 1)
-                                             : replay_read_ms(d->probe, bytes, of_layer));
+    double alone_us = of_layer < 1 ? of_layer * io_drive_us(d->drive, bytes, 1)
+                                   : io_drive_us(d->drive, bytes, of_layer);
+    double alone = f->layers * alone_us * 1e-3;
     double busy = rate > 0 ? missed * a_token / rate : 0;
     wait_ms->most = alone > busy ? alone : busy;
     wait_ms->least = busy > d->compute_ms ? busy - d->compute_ms : 0;
@@ -88,12 +89,12 @@ bool forecast_by_trace(struct plan *p, const struct trace *t, const struct repla
                        const struct replay_drive *d, struct err *e)
 {
     struct plan_point *knee = knee_of(p);
-    if (d->probe && d->compute_ms > 0 && knee) {
+    if (d->drive && d->compute_ms > 0 && knee) {
         if (!find_knee(p, t, own, d, &knee->arena, e))
             return false;
         knee->total = p->plan_total - p->arena + knee->arena;
     }
-    for (int i = 0; d->probe && i < p->points; i++)
+    for (int i = 0; d->drive && i < p->points; i++)
         if (!forecast_point(p, &p->point[i], t, own, d, e))
             return false;
     return true;

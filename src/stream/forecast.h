@@ -16,7 +16,7 @@ struct forecast_shape {
     int layers, used;        /* that have experts; records that a token uses in each */
 };
 /* The curve says how many records a token misses. Milliseconds of waiting a token, and tokens a
- * second if the drive's compute_ms is known (above 0). The drive has a probe. */
+ * second if the drive's compute_ms is known (above 0). The drive is known. */
 void forecast_by_curve(const struct forecast_shape *f, const struct knee_curve *c,
                        const struct replay_drive *d, struct plan_range *wait_ms,
                        struct plan_range *tok_s);

@@ -9,6 +9,7 @@
 #include "stream/arena.h"
 
 #define FAKE_BYTES ((uint64_t)1 << 50)
+#define EXPERT_SHARE 0.4 /* of a token's work, where nothing says how much it is */
 
 struct replay {
     const struct trace *trace;
@@ -17,16 +18,43 @@ struct replay {
     const struct replay_drive *drive;
     struct io *io;
     struct stream *stream;
-    int32_t *ids, *guess;     /* [rows][used], [rows][ranks] of the largest turn */
-    double wait_ms, drive_ms; /* of the tokens so far: waited; that the drive needed in all */
-    uint64_t windows_tokens, bands_tokens;
-    double window_wait_ms, window_drive_ms;
+    int32_t *ids, *guess; /* [rows][used], [rows][ranks] of the largest turn */
+    /* Of a token in each layer, in nanoseconds: before its experts, and for all of them. */
+    int64_t other_ns, experts_ns;
+    /* Of windows, and of bands. */
+    struct counted {
+        uint64_t tokens;
+        int64_t us;
+        struct stream_stats stats;
+    } windows, bands;
 };
 
 /* ---- the arena ---- */
 
-/* Layers as the stream sees them: one part a record, in whole pages. Freed with mem_free. */
-static bool make_layers(const struct trace *t, int window_rows, struct stream_config *c,
+/* A number of the header's lines; 0: they do not say. */
+static int said(const struct trace *t, const char *key, int most)
+{
+    char text[64];
+    const char *v = trace_value(t, key, text, sizeof text);
+    long n = v ? strtol(v, NULL, 10) : 0;
+    return n > 0 && n <= most ? (int)n : 0;
+}
+
+/* A record in so many parts of whole pages. */
+static void cut_record(struct stream_layer *layer, uint64_t at, uint64_t bytes, int parts)
+{
+    uint64_t each = bytes / (uint64_t)parts & ~(uint64_t)4095;
+    layer->parts = each ? parts : 1;
+    for (int p = 0; p < layer->parts; p++) {
+        uint64_t before = each * (uint64_t)p;
+        layer->part[p].bytes = p + 1 < layer->parts ? each : bytes - before;
+        layer->part[p].offset = at;
+        at += layer->part[p].bytes * (uint64_t)layer->experts;
+    }
+}
+
+/* Layers as the stream sees them. Freed with mem_free. */
+static bool make_layers(const struct trace *t, int window_rows, int parts, struct stream_config *c,
                         struct err *e)
 {
     const struct trace_head *h = trace_head(t);
@@ -34,9 +62,9 @@ static bool make_layers(const struct trace *t, int window_rows, struct stream_co
     uint64_t at = 0;
     for (int l = 0; layer && l < h->layers; l++) {
         uint64_t bytes = h->layer[l].record_bytes;
+        layer[l].experts = bytes ? h->experts : 0;
         if (bytes)
-            layer[l] = (struct stream_layer){
-                .experts = h->experts, .parts = 1, .part[0] = {.offset = at, .bytes = bytes}};
+            cut_record(&layer[l], at, bytes, parts);
         at += bytes * (uint64_t)h->experts;
     }
     *c = (struct stream_config){.layers = h->layers,
@@ -63,7 +91,7 @@ uint64_t replay_arena_bytes(const struct trace *t, int window_rows, double share
     struct stream_config c;
     struct err ignored;
     err_clear(&ignored);
-    if (!make_layers(t, window_rows, &c, &ignored))
+    if (!make_layers(t, window_rows, 1, &c, &ignored))
         return 0;
     uint64_t staging = stream_staging_bytes(&c, 4096), all = stream_all_bytes(&c, 4096) - staging;
     uint64_t least = stream_least_bytes(&c, 4096),
@@ -76,7 +104,8 @@ static bool parse_ahead(const char *text, struct stream_ahead *out)
 {
     char *end;
     *out = (struct stream_ahead){0};
-    if (!strcmp(text, "auto"))
+    out->has_guard = !strcmp(text, "auto");
+    if (out->has_guard)
         return true;
     if (!strcmp(text, "off"))
         out->is_off = true;
@@ -186,51 +215,6 @@ static void prefer_residents(struct replay *p, const struct trace_record *r, int
     }
 }
 
-/* ---- the drive ---- */
-
-double replay_read_ms(const struct probe *p, uint64_t bytes, double n)
-{
-    const struct probe_point *below = NULL, *above = NULL;
-    double floor_us = 0; /* no read is faster than a small one alone */
-    for (int i = 0; i < p->points; i++) {
-        const struct probe_point *at = &p->point[i];
-        if (at->bytes < 64 << 10 && at->depth == 1)
-            floor_us = at->p50_us;
-        if (at->parts != 1 || at->bytes < 64 << 10)
-            continue;
-        if (at->depth <= n && (!below || at->depth > below->depth))
-            below = at;
-        if (at->depth >= n && (!above || at->depth < above->depth))
-            above = at;
-    }
-    if (!below && !above)
-        return 0;
-    double us;
-    if (!below || !above || below == above) {
-        const struct probe_point *only = below ? below : above;
-        us = only->p50_us * (n > only->depth ? n / only->depth : 1);
-        us *= (double)bytes / (double)only->bytes;
-    } else {
-        double part = (n - below->depth) / (above->depth - below->depth);
-        us = (below->p50_us * (1 - part) + above->p50_us * part) * (double)bytes /
-             (double)below->bytes;
-    }
-    return (us > floor_us ? us : floor_us) * 1e-3;
-}
-
-/* What the turn cost: `unread` records were waited for, `all` were read. */
-static void note_time(struct replay *p, bool is_band, int layer, uint64_t unread, uint64_t all)
-{
-    if (!p->drive->probe)
-        return;
-    uint64_t bytes = p->head->layer[layer].record_bytes;
-    double rate = probe_gb_s(p->drive->probe) * 1e6; /* bytes a millisecond */
-    double wait = unread ? replay_read_ms(p->drive->probe, bytes, (double)unread) : 0;
-    double drive = rate > 0 ? (double)(all * bytes) / rate : 0;
-    *(is_band ? &p->wait_ms : &p->window_wait_ms) += wait;
-    *(is_band ? &p->drive_ms : &p->window_drive_ms) += drive;
-}
-
 /* ---- turns ---- */
 
 static int layer_beside(const struct trace_head *h, int layer, int step)
@@ -261,6 +245,27 @@ static int take_guess(struct replay *p, const struct trace_record *r, int layer,
     return ranks;
 }
 
+/* Records that turns have wanted so far. */
+static uint64_t wanted(const struct replay *p)
+{
+    struct stream_stats s;
+    stream_get_stats(p->stream, &s);
+    return s.hits + s.misses;
+}
+
+/* As stream_next. Who waited long finds the other threads asleep. */
+static int take_records(struct replay *p, struct err *e)
+{
+    struct stream_record out[64];
+    struct stream_stats was, is;
+    stream_get_stats(p->stream, &was);
+    int n = stream_next(p->stream, out, 64, e);
+    stream_get_stats(p->stream, &is);
+    if (is.wait_us - was.wait_us > REPLAY_AWAKE_US)
+        io_pass_ns(p->io, REPLAY_WAKE_NS);
+    return n;
+}
+
 static bool run_layer(struct replay *p, const struct trace_record *r, int layer, struct err *e)
 {
     bool is_band = r->kind == TRACE_BAND;
@@ -274,33 +279,41 @@ static bool run_layer(struct replay *p, const struct trace_record *r, int layer,
             prefer_residents(p, r, layer, before, row, p->ids + row * used);
     }
     int ranks = next >= 0 ? stream_guess_ranks(p->stream, next, is_band) : 0;
-    struct stream_stats was, is;
-    stream_get_stats(p->stream, &was);
+    if (!is_band)
+        io_pass_ns(p->io, p->other_ns * r->rows);
+    uint64_t wanted_before = wanted(p);
     if (!stream_begin(p->stream, layer, p->ids, r->rows * used, is_band, e))
         return false;
     ranks = ranks ? take_guess(p, r, layer, ranks) : 0;
     if (ranks)
         stream_guess(p->stream, next, p->guess, NULL, r->rows, ranks, is_band);
-    struct stream_record out[64];
+    int64_t distinct = (int64_t)(wanted(p) - wanted_before);
     int n;
-    do
-        n = stream_next(p->stream, out, 64, e);
-    while (n > 0);
+    while ((n = take_records(p, e)) > 0)
+        if (!is_band)
+            io_pass_ns(p->io, p->experts_ns * r->rows * n / distinct);
     stream_end(p->stream);
-    stream_get_stats(p->stream, &is);
-    uint64_t misses = is.misses - was.misses;
-    uint64_t staged = is.ahead_useful + is.ahead_late - was.ahead_useful - was.ahead_late;
-    note_time(p, is_band, layer, misses > staged ? misses - staged : 0,
-              misses + is.ahead_wasted - was.ahead_wasted);
     return n == 0;
 }
 
 static bool run_turn(struct replay *p, const struct trace_record *r, struct err *e)
 {
-    *(r->kind == TRACE_BAND ? &p->bands_tokens : &p->windows_tokens) += (uint64_t)r->rows;
+    struct counted *of = r->kind == TRACE_BAND ? &p->bands : &p->windows;
+    struct stream_stats was, is;
+    int64_t began = io_now_us(p->io);
+    stream_get_stats(p->stream, &was);
     for (int l = 0; l < p->head->layers; l++)
         if (p->head->layer[l].record_bytes && !run_layer(p, r, l, e))
             return false;
+    stream_get_stats(p->stream, &is);
+    of->tokens += (uint64_t)r->rows;
+    of->us += io_now_us(p->io) - began;
+    of->stats.hits += is.hits - was.hits;
+    of->stats.misses += is.misses - was.misses;
+    of->stats.ahead_useful += is.ahead_useful - was.ahead_useful;
+    of->stats.ahead_late += is.ahead_late - was.ahead_late;
+    of->stats.ahead_wasted += is.ahead_wasted - was.ahead_wasted;
+    of->stats.wait_us += is.wait_us - was.wait_us;
     return true;
 }
 
@@ -335,39 +348,68 @@ static bool allocate(struct replay *p, struct err *e)
     return p->ids && p->guess;
 }
 
-/* A token waits for what it must; and where the drive is slower than everything else, for the
- * drive. */
+/* What a token takes besides waiting is divided evenly among the layers. */
+static void divide_work(struct replay *p)
+{
+    char text[64];
+    const char *v = trace_value(p->trace, "expert_share", text, sizeof text);
+    double share = p->drive->expert_share > 0 ? p->drive->expert_share : v ? strtod(v, NULL) : 0;
+    int layers = 0;
+    for (int l = 0; l < p->head->layers; l++)
+        layers += p->head->layer[l].record_bytes > 0;
+    if (!(share > 0 && share <= 1))
+        share = EXPERT_SHARE;
+    double ns = layers && p->drive->drive ? p->drive->compute_ms * 1e6 / layers : 0;
+    p->experts_ns = (int64_t)(ns * share);
+    p->other_ns = (int64_t)(ns * (1 - share));
+}
+
 static void finish_times(const struct replay *p, struct replay_result *out)
 {
-    bool has_windows = p->windows_tokens > 0;
-    double tokens = (double)(has_windows ? p->windows_tokens : p->bands_tokens);
-    if (tokens <= 0)
+    const struct counted *of = p->windows.tokens ? &p->windows : &p->bands;
+    double tokens = (double)of->tokens;
+    out->tokens = of->tokens;
+    if (!of->tokens)
         return;
-    double wait = (has_windows ? p->window_wait_ms : p->wait_ms) / tokens;
-    double drive = (has_windows ? p->window_drive_ms : p->drive_ms) / tokens,
-           compute = p->drive->compute_ms;
-    out->wait_ms_per_token = compute > 0 && drive - compute > wait ? drive - compute : wait;
-    if (has_windows && compute > 0)
-        out->tok_s = 1000 / (compute + out->wait_ms_per_token);
+    out->hits_per_token = (double)of->stats.hits / tokens;
+    out->misses_per_token = (double)of->stats.misses / tokens;
+    out->useful_per_token = (double)of->stats.ahead_useful / tokens;
+    out->late_per_token = (double)of->stats.ahead_late / tokens;
+    out->wasted_per_token = (double)of->stats.ahead_wasted / tokens;
+    if (!p->drive->drive)
+        return;
+    out->wait_ms_per_token = (double)of->stats.wait_us * 1e-3 / tokens;
+    if (p->windows.tokens && p->drive->compute_ms > 0)
+        out->tok_s = tokens * 1e6 / (double)of->us;
 }
 
 static bool run_policy(struct replay *p, struct stream_config *c, struct replay_result *out,
                        struct err *e)
 {
     const char *const name = "trace";
-    struct io_options io_options = {.engine = "fake", .fake_bytes = FAKE_BYTES};
-    c->policy = p->config->policy;
-    c->ahead = p->config->ahead;
-    c->no_look_ahead = p->config->no_look_ahead;
+    const struct replay_config *own = p->config;
+    struct io_options io_options = {
+        .engine = "fake",
+        .fake_bytes = FAKE_BYTES,
+        .drive = p->drive->drive,
+        .depth = own->io_depth ? own->io_depth : said(p->trace, "io_depth", 4096),
+        .ahead_kept = own->io_urgent ? own->io_urgent : said(p->trace, "io_urgent", 4096)};
+    c->policy = own->policy;
+    c->ahead = own->ahead;
+    c->ahead.has_guard &= p->drive->drive != NULL;
+    c->no_look_ahead = own->no_look_ahead;
+    c->split = own->split ? own->split : said(p->trace, "split", STREAM_SPLIT_MOST);
     p->io = io_create(&name, 1, &io_options, e);
     p->stream = p->io ? stream_create(c, p->io, e) : NULL;
+    divide_work(p);
     if (!p->stream || !allocate(p, e) || !run_records(p, e))
         return false;
     struct stream_stats s;
     stream_get_stats(p->stream, &s);
     out->hits = s.hits;
     out->misses = s.misses;
-    out->useful = s.ahead_useful + s.ahead_late;
+    out->useful = s.ahead_useful;
+    out->late = s.ahead_late;
     out->wasted = s.ahead_wasted;
     finish_times(p, out);
     return true;
@@ -398,7 +440,8 @@ bool replay_run(const struct trace *t, const struct replay_config *config,
     struct replay p = {.trace = t, .head = trace_head(t), .config = config, .drive = d};
     struct stream_config c;
     *out = (struct replay_result){0};
-    if (!make_layers(t, config->window_rows, &c, e))
+    int parts = config->parts ? config->parts : said(t, "parts", STREAM_PARTS);
+    if (!make_layers(t, config->window_rows, parts ? parts : 1, &c, e))
         return false;
     c.arena_bytes = config->arena_bytes;
     out->slots = stream_count_slots(&c, 4096);

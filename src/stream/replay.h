@@ -3,15 +3,18 @@
  * nothing. Hits and misses are a function of the history of turns, so a replay of a run's own
  * configuration must count what the run counted; only then may it say what others would have given.
  *
- * Time comes from a model of the drive (what `strata probe` measured): a turn waits for the records
- * that neither are resident nor were read ahead, as long as that many reads at once take; and a
- * token takes no less than the drive needs for everything that is read for it. */
+ * Time is virtual (io.h): the same lanes, guard and waits as in runs, on a drive like the one that
+ * `strata probe` measured, while work takes its part of each token's time. */
 #ifndef STRATA_STREAM_REPLAY_H
 #define STRATA_STREAM_REPLAY_H
 
-#include "io/probe.h"
+#include "io/io.h"
 #include "stream/stream.h"
 #include "stream/trace.h"
+
+/* For how long threads without work stay awake (base/pool.c), and until they are at it again. */
+#define REPLAY_AWAKE_US 60
+#define REPLAY_WAKE_NS 50000
 
 struct replay_config {
     bool is_bound; /* the clairvoyant bound in place of a policy; nothing is read ahead */
@@ -22,17 +25,23 @@ struct replay_config {
     bool no_look_ahead;
     float moce; /* strength; 0: what the trace selected */
     int moce_keep;
+    /* How records are read; 0: as the trace says, which may say nothing. */
+    int parts, split, io_depth, io_urgent;
 };
 
 struct replay_drive {
-    const struct probe *probe; /* NULL: reads cost nothing */
-    double compute_ms;         /* of a decoded token besides waiting; 0: not known */
+    const struct io_drive *drive; /* NULL: reads cost nothing */
+    double compute_ms;            /* of a decoded token besides waiting; 0: not known */
+    double expert_share;          /* of that, in routed experts; 0: as the trace says */
 };
 
 struct replay_result {
-    uint64_t slots, records; /* that the arena holds, that there are */
-    uint64_t hits, misses;   /* distinct records a turn */
-    uint64_t useful, wasted; /* of what was read ahead */
+    uint64_t slots, records;       /* that the arena holds, that there are */
+    uint64_t hits, misses;         /* distinct records a turn */
+    uint64_t useful, late, wasted; /* of what was read ahead */
+    /* In windows, if there are any. */
+    uint64_t tokens;
+    double hits_per_token, misses_per_token, useful_per_token, late_per_token, wasted_per_token;
     double wait_ms_per_token;
     double tok_s; /* of decoding; 0: not known */
 };
@@ -49,9 +58,6 @@ bool replay_run(const struct trace *t, const struct replay_config *c, const stru
                 struct replay_result *out, struct err *e);
 /* What the run counted. False: it did not. */
 bool replay_live(const struct trace *t, uint64_t *hits, uint64_t *misses);
-
-/* Milliseconds until n reads of a record of that size, submitted at once, are all there. */
-double replay_read_ms(const struct probe *p, uint64_t bytes, double n);
 
 /* ---- bound.c ---- */
 

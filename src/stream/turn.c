@@ -8,7 +8,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "stream/inner.h"
 #include "stream/sort.h"
 
@@ -310,13 +309,13 @@ static void report_first(const struct stream *s, uint64_t us, int before)
 bool turn_collect(struct stream *s, bool wait)
 {
     struct io_completion c[32];
-    int64_t start = wait ? clock_us() : 0;
+    int64_t start = wait ? io_now_us(s->io) : 0;
     int n = wait ? io_wait_for(s->queue, c, 32, CANCEL_MS) : io_poll(s->queue, c, 32);
     assert(n || !wait || io_outstanding(s->queue));
     for (int i = 0; i < n; i++)
         note_arrival(s, &c[i]);
     if (wait)
-        s->stats.wait_us += (uint64_t)(clock_us() - start);
+        s->stats.wait_us += (uint64_t)(io_now_us(s->io) - start);
     return n == 32;
 }
 

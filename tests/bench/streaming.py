@@ -143,11 +143,8 @@ def text_ids(bench, folder, most):
 def limits(bench, folder, ids, tokens, rates):
     """Speed of answers over the arena, and what the plan expects from a trace, the drive and the time of computing."""
     trace = os.path.join(folder, "trace")
-    prompt = os.path.join(folder, "prompt")
-    with open(ids, encoding="ascii") as all_ids, open(prompt, "w", encoding="ascii") as out:
-        out.write(" ".join(all_ids.read().split()[:64]))
-    subprocess.run([bench.program, "run", "-m", DEMO, "--ids", prompt, "-n", str(tokens), "--seed", "1", "--trace", trace, "--arena",
-                    "max", "--popularity", "off", "--draft", "off", "-q"], stdout=subprocess.DEVNULL, check=True)
+    bench.json("bench", "-m", DEMO, "--ids", ids, "-p", 64, "-n", tokens, "-r", 1, "--trace", trace, "--arena", "max", "--json",
+               "--quiet", *COMMON)
     for rate in rates:
         io, drive = ["--io", "sim:rate=%dM" % rate], os.path.join(folder, "drive-%d.json" % rate)
         with open(drive, "w", encoding="ascii") as out:

@@ -348,8 +348,8 @@ static void a_guess_that_is_waited_for_passes_the_others_and_prompts_use_all_dep
     mem_unmap(to, 8 * 4096);
 }
 
-/* As many guesses are in flight on two drives as one would have, half of them on each; in prompts both
- * have their whole depth, as they always have for urgent reads. */
+/* As many guesses are in flight on two drives as one would have, half of them on each; in prompts
+ * both have their whole depth, as they always have for urgent reads. */
 static void several_drives_take_no_more_guesses_than_one(void **state)
 {
     enum { READS = 16 };
@@ -384,14 +384,15 @@ static void several_drives_take_no_more_guesses_than_one(void **state)
         for (int i = 0; i < got; i++, n++)
             of_copy += c[i].file > 0;
     assert_int_equal(n, READS);
-    assert_in_range(of_copy, 5, READS - 5); /* of the 12 in flight, 6; of the others no matter which */
+    assert_in_range(of_copy, 5,
+                    READS - 5); /* of the 12 in flight, 6; of the others no matter which */
     io_queue_close(q);
     io_close(io);
     mem_unmap(to, READS * 4096);
 }
 
-/* However many guesses wait, it starts at once in the place that is kept; with the places taken, when
- * the first read ends. */
+/* However many guesses wait, it starts at once in the place that is kept; with the places taken,
+ * when the first read ends. */
 static void an_urgent_read_waits_for_what_is_in_flight_and_no_longer(void **state)
 {
     for (int i = 0; i < 3; i++) {
@@ -686,6 +687,39 @@ static void sizes_are_read_as_commands_say(void **state)
 
 #define IO_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
+/* Two reads of 1000 bytes at one byte a microsecond and a delay of 50, the second queued behind the
+ * first; work goes on meanwhile, but for what the reads take of it. */
+static void in_virtual_time_reads_take_what_the_drive_says(void **state)
+{
+    const char *const name = "nowhere";
+    struct io_drive d = {.bytes_us = 1, .delay_us = 50, .cpu_us = 8};
+    struct io_options o = {.drive = &d, .fake_bytes = 1 << 20, .depth = 1};
+    struct err e = {0};
+    struct io *io = io_create(&name, 1, &o, &e);
+    assert_non_null(io);
+    struct io_queue *q = io_queue_create(io, 4, &e);
+    struct io_completion c[4];
+    size_t page = io_align(io);
+    int64_t began = io_now_us(io), one = (int64_t)page + 50;
+    io_submit(q, IO_AHEAD, 0, 0, page, (void *)page, 1);
+    io_submit(q, IO_URGENT, 0, page, page, (void *)page, 2);
+    io_submit(q, IO_AHEAD, 0, 2 * page, page, (void *)page, 3);
+    assert_int_equal(io_now_us(io) - began, 12); /* asking costs half of what a read takes */
+    assert_int_equal(io_poll(q, c, 4), 0);
+    assert_true(io_cancel(q, 3));
+    io_pass_ns(io, 1000 * (one - 12)); /* the first ends, and takes its other half */
+    assert_int_equal(io_now_us(io) - began, one + 4);
+    assert_int_equal(io_poll(q, c, 4), 1);
+    assert_int_equal(c[0].tag, 1);
+    assert_int_equal(io_wait(q, c, 4), 1); /* depth 1: it began when the first ended */
+    assert_int_equal(c[0].tag, 2);
+    assert_int_equal(io_now_us(io) - began, 2 * one);
+    assert_int_equal(io_busy_us(io), 2 * one);
+    assert_int_equal(io_wait_for(q, c, 4, 3), 0);
+    io_queue_close(q);
+    io_close(io);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -709,6 +743,7 @@ int main(void)
         IO_TEST(closing_a_queue_with_reads_under_way_waits_and_spares_the_others),
         IO_TEST(every_allocation_may_fail),
         IO_TEST(sizes_are_read_as_commands_say),
+        cmocka_unit_test(in_virtual_time_reads_take_what_the_drive_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,26 +12,17 @@
 
 #include "stream/forecast.h"
 
-static struct probe drive_of(double gb_s)
+static struct io_drive drive_of(double gb_s)
 {
-    struct probe p = {.points = 2};
-    for (int i = 0; i < 2; i++) {
-        int depth = i ? 8 : 1;
-        p.point[i] = (struct probe_point){.bytes = 1 << 20,
-                                          .depth = depth,
-                                          .parts = 1,
-                                          .gb_s = gb_s,
-                                          .p50_us = depth * (1 << 20) / gb_s * 1e-3};
-    }
-    return p;
+    return (struct io_drive){.bytes_us = gb_s * 1e3};
 }
 
 static void by_curve_the_ends_are_in_order_and_more_is_never_slower(void **state)
 {
     struct knee_curve curve;
     knee_assume(&curve);
-    struct probe slow = drive_of(0.2), fast = drive_of(2);
-    struct replay_drive d = {&slow, 10}, faster = {&fast, 10};
+    struct io_drive slow = drive_of(0.2), fast = drive_of(2);
+    struct replay_drive d = {&slow, 10, 0}, faster = {&fast, 10, 0};
     struct plan_range before = {0, 0};
     for (uint64_t slots = 0; slots <= 1000; slots += 100) {
         struct forecast_shape f = {1000, slots, 1000 << 18, 10, 6};
@@ -52,7 +43,8 @@ static void by_curve_the_ends_are_in_order_and_more_is_never_slower(void **state
     assert_true(tok_s.most == 0 && tok_s.least == 0); /* not known */
 }
 
-/* Golden figures: a model that nothing is known of, even use, and one expert in ten that does all. */
+/* Golden figures: a model that nothing is known of, even use, and one expert in ten that does all.
+ */
 static void the_knee_follows_what_is_used(void **state)
 {
     struct knee_curve c;
@@ -99,8 +91,8 @@ static void a_trace_gives_points_and_a_knee(void **state)
     struct err e = {0};
     struct trace *t = trace_open(TEST_DATA "/traces/gen-1.trc", NULL, &e);
     assert_non_null(t);
-    struct probe probe = drive_of(0.2);
-    struct replay_drive d = {&probe, 0.2}; /* records of this old form count as one page */
+    struct io_drive drive = drive_of(0.2);
+    struct replay_drive d = {&drive, 0.2, 0}; /* records of this old form count as one page */
     struct replay_config own = {.policy = POLICY_LAYER, .window_rows = 1};
     struct plan p = plan_for(t, replay_arena_bytes(t, 1, 0.3));
     assert_true(forecast_by_trace(&p, t, &own, &d, &e));
