@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One to four activation rows times weight rows of types with blocks of 32 and 64 values, straight from the
- * file's bytes with AVX-512 VNNI (matmul.h, cpu_direct_fn).
+/* One to four activation rows times weight rows of types with blocks of 32 and 64 values, straight
+ * from the file's bytes with AVX-512 VNNI (matmul.h, cpu_direct_fn).
  *
  * Codes are made unsigned bytes by adding a constant, and four products at a time are added to 32
  * bits; what the constant added, constant * sum of the activations, is taken off at the end. All of
@@ -63,12 +63,26 @@ INLINE __m128i eight_halves(const uint8_t *row, size_t block_bytes, int count)
     return _mm_loadu_si128((const __m128i *)d);
 }
 
-/* Adds a group to the chains: exact sums with the constant, scales d as half floats, 0 where there
- * is no block. */
-INLINE __m256 add_group(__m256 chain, __m256i sums, __m128i d, const struct activations *x, int g)
+/* MXFP4: the scales of a group as eight_halves, each from the first byte of its block: half of
+ * 2^(byte - 127), whose bits are (byte - 1) << 23, or below the normal numbers 2^21 << byte. */
+INLINE __m256 eight_powers(const uint8_t *row, size_t block_bytes, int count)
+{
+    uint64_t bytes = 0;
+    for (int b = 0; b < 8 && b < count; b++)
+        bytes |= (uint64_t)row[(size_t)b * block_bytes] << 8 * b;
+    __m256i e = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)bytes));
+    __m256i bits = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    __mmask8 small = _mm256_cmplt_epi32_mask(e, _mm256_set1_epi32(2));
+    bits = _mm256_mask_sllv_epi32(bits, small, _mm256_set1_epi32(0x00200000), e);
+    __mmask8 there = (__mmask8)(count >= 8 ? 255 : (1 << count) - 1);
+    return _mm256_castsi256_ps(_mm256_maskz_mov_epi32(there, bits));
+}
+
+/* Adds a group to the chains: exact sums with the constant, scales dw, 0 where there is no block.
+ */
+INLINE __m256 add_group(__m256 chain, __m256i sums, __m256 dw, const struct activations *x, int g)
 {
     sums = _mm256_sub_epi32(sums, _mm256_load_si256((const __m256i *)(x->excess + g)));
-    __m256 dw = _mm256_cvtph_ps(d);
     __m256 dx = load_scales(x->d + g, x->blocks - g);
     return _mm256_fmadd_ps(_mm256_mul_ps(dw, dx), _mm256_cvtepi32_ps(sums), chain);
 }
@@ -90,9 +104,29 @@ INLINE __m256i sum_pairs(const __m512i *s)
     return _mm512_castsi512_si256(_mm512_shuffle_i64x2(a, a, _MM_SHUFFLE(2, 0, 2, 0)));
 }
 
+/* The same for types with minimums, whose codes are unsigned as they are: `excess` is 1 * sum of a
+ * block, which the negated minimum is taken off as often. */
+INLINE __m256 add_group_min(__m256 chain, __m256i sums, __m256 dw, __m256 m,
+                            const struct activations *x, int g)
+{
+    __m256 dmin = _mm256_xor_ps(m, _mm256_set1_ps(-0.0f));
+    __m256 msum = _mm256_cvtepi32_ps(_mm256_load_si256((const __m256i *)(x->excess + g)));
+    __m256 dx = load_scales(x->d + g, x->blocks - g);
+    chain = _mm256_fmadd_ps(_mm256_mul_ps(dw, dx), _mm256_cvtepi32_ps(sums), chain);
+    return _mm256_fnmadd_ps(_mm256_mul_ps(dmin, dx), msum, chain);
+}
+
+/* What stands at the start of a block. */
+enum block_scale {
+    SCALE_HALF, /* d as a half float */
+    SCALE_MIN,  /* d and the minimum */
+    SCALE_POWER /* a power of two in one byte */
+};
+
 /* One weight row times `rows` (at most 4) activation rows. */
 INLINE void direct_row(const uint8_t *row, const struct activations *x, const int rows,
-                       const int block_bytes, codes_fn *codes, float *y, size_t y_stride)
+                       const int block_bytes, const enum block_scale scale, codes_fn *codes,
+                       float *y, size_t y_stride)
 {
     __m256 chain[4];
     for (int r = 0; r < rows; r++)
@@ -111,9 +145,17 @@ INLINE void direct_row(const uint8_t *row, const struct activations *x, const in
                 sum[r][p] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), both, q);
             }
         }
-        __m128i d = eight_halves(row, (size_t)block_bytes, count);
-        for (int r = 0; r < rows; r++)
-            chain[r] = add_group(chain[r], sum_pairs(sum[r]), d, &x[r], g);
+        __m256 d = scale == SCALE_POWER
+                       ? eight_powers(row, (size_t)block_bytes, count)
+                       : _mm256_cvtph_ps(eight_halves(row, (size_t)block_bytes, count));
+        __m256 m = d;
+        if (scale == SCALE_MIN)
+            m = _mm256_cvtph_ps(eight_halves(row + 2, (size_t)block_bytes, count));
+        for (int r = 0; r < rows; r++) {
+            __m256i sums = sum_pairs(sum[r]);
+            chain[r] = scale == SCALE_MIN ? add_group_min(chain[r], sums, d, m, &x[r], g)
+                                          : add_group(chain[r], sums, d, &x[r], g);
+        }
     }
     for (int r = 0; r < rows; r++)
         y[(size_t)r * y_stride] = add_tree(chain[r]);
@@ -141,6 +183,26 @@ INLINE __m512i codes_q5_0(const uint8_t *first, const uint8_t *second)
     return _mm512_mask_add_epi8(low, fifth, low, _mm512_set1_epi8(16));
 }
 
+INLINE __m512i codes_q4_1(const uint8_t *first, const uint8_t *second)
+{
+    return two_nibbles(first + 4, second + 4);
+}
+
+INLINE __m512i codes_q5_1(const uint8_t *first, const uint8_t *second)
+{
+    __mmask64 fifth = bytes_u32(first + 4) | (uint64_t)bytes_u32(second + 4) << 32;
+    __m512i low = two_nibbles(first + 8, second + 8);
+    return _mm512_mask_add_epi8(low, fifth, low, _mm512_set1_epi8(16));
+}
+
+INLINE __m512i codes_mxfp4(const uint8_t *first, const uint8_t *second)
+{
+    /* twice the sixteen values, + 12 */
+    const __m512i table = _mm512_broadcast_i32x4(
+        _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+    return _mm512_shuffle_epi8(table, two_nibbles(first + 1, second + 1));
+}
+
 INLINE __m512i codes_q8_0(const uint8_t *first, const uint8_t *second)
 {
     __m512i low = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(first + 2)));
@@ -159,13 +221,13 @@ INLINE __m512i codes_iq4_nl(const uint8_t *first, const uint8_t *second)
 
 INLINE void direct(const uint8_t *w, int w_rows, const struct quant_act *x, int t, const int rows,
                    float *y, size_t y_stride, const int constant, const int block_bytes,
-                   codes_fn *codes)
+                   const enum block_scale scale, codes_fn *codes)
 {
     struct activations a[4];
     for (int r = 0; r < rows; r++)
         take_pairs(&a[r], x, t + r, constant);
     for (int j = 0; j < w_rows; j++, w += a->blocks * block_bytes)
-        direct_row(w, a, rows, block_bytes, codes, y + j, y_stride);
+        direct_row(w, a, rows, block_bytes, scale, codes, y + j, y_stride);
 }
 
 /* Both kernels of a type, direct_TYPE and window_TYPE, made of rows_TYPE. */
@@ -186,26 +248,29 @@ INLINE void direct(const uint8_t *w, int w_rows, const struct quant_act *x, int 
             rows_##name(w, w_rows, x, t, 1, y, 0);                                                 \
     }
 
-#define ROWS32(name, constant, block_bytes)                                                        \
+#define ROWS32(name, constant, block_bytes, scale)                                                 \
     INLINE void rows_##name(const void *w, int w_rows, const struct quant_act *x, int t,           \
                             const int rows, float *y, size_t y_stride)                             \
     {                                                                                              \
-        direct(w, w_rows, x, t, rows, y, y_stride, constant, block_bytes, codes_##name);           \
+        direct(w, w_rows, x, t, rows, y, y_stride, constant, block_bytes, scale, codes_##name);    \
     }                                                                                              \
     DIRECT(name)
 
-ROWS32(q4_0, 8, 18)
-ROWS32(q5_0, 16, 22)
-ROWS32(q8_0, 128, 34)
-ROWS32(iq4_nl, 128, 18)
+ROWS32(q4_0, 8, 18, SCALE_HALF)
+ROWS32(q4_1, 1, 20, SCALE_MIN)
+ROWS32(q5_0, 16, 22, SCALE_HALF)
+ROWS32(q5_1, 1, 24, SCALE_MIN)
+ROWS32(q8_0, 128, 34, SCALE_HALF)
+ROWS32(iq4_nl, 128, 18, SCALE_HALF)
+ROWS32(mxfp4, 12, 17, SCALE_POWER)
 
 /* --- Q2_0: 64 values in 16 bytes, value 4k + j in bits 2j of byte k --- */
 
 /* Activations by planes: value 4k + j of 64 goes to place 16j + k. */
 INLINE void take_planes(struct activations *out, const struct quant_act *x, int t)
 {
-    const __m512i transpose = _mm512_broadcast_i32x4(
-        _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    const __m512i transpose =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
     const __m512i gather = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const int16_t *q = codes_of(x, t);
     take_sums(out, x, t, 1);
@@ -259,7 +324,7 @@ INLINE void direct_row_q2_0(const uint8_t *row, const struct activations *x, con
         __m128i both = _mm_cvtsi64_si128((long long)d); /* the two parts of a block share it */
         both = _mm_unpacklo_epi16(both, both);
         for (int r = 0; r < rows; r++)
-            chain[r] = add_group(chain[r], sum_parts(sum[r]), both, &x[r], g);
+            chain[r] = add_group(chain[r], sum_parts(sum[r]), _mm256_cvtph_ps(both), &x[r], g);
     }
     for (int r = 0; r < rows; r++)
         y[(size_t)r * y_stride] = add_tree(chain[r]);
@@ -284,6 +349,12 @@ void cpu_set_direct_small_avx512_vnni(struct cpu_matmul *m)
     m->window[TYPE_Q4_0] = window_q4_0;
     m->direct[TYPE_Q5_0] = direct_q5_0;
     m->window[TYPE_Q5_0] = window_q5_0;
+    m->direct[TYPE_Q4_1] = direct_q4_1;
+    m->window[TYPE_Q4_1] = window_q4_1;
+    m->direct[TYPE_Q5_1] = direct_q5_1;
+    m->window[TYPE_Q5_1] = window_q5_1;
+    m->direct[TYPE_MXFP4] = direct_mxfp4;
+    m->window[TYPE_MXFP4] = window_mxfp4;
     m->direct[TYPE_Q8_0] = direct_q8_0;
     m->window[TYPE_Q8_0] = window_q8_0;
     m->direct[TYPE_IQ4_NL] = direct_iq4_nl;
