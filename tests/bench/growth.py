@@ -1,0 +1,116 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of docs/benchmarks.md about long contexts and a cold start.
+
+    tests/bench/growth.py BUILD [--growth MODEL] [--cold MODEL] [--depths N,N...] [--rounds N] [--quick]
+
+--growth: speed of a prompt and of an answer behind contexts of several lengths, on a model of few layers of real shapes
+(strata synth MODEL --layers 4 --ids-len 140000, with its MODEL.ids). --cold: time until the first token when nothing of the
+file is in memory, beside what the drive needs to read the trunk. Both print tables in Markdown. On a quiet machine; --quick
+only shows that it works, with the demo model where none is named.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+DEMO = os.path.join(ROOT, "models", "strata-demo.gguf")
+OPTIONS = ["--popularity", "off", "--draft", "off"]
+PROMPT, TOKENS = 256, 32
+
+
+def call(program, *arguments):
+    """What a command says with --json."""
+    done = subprocess.run([program] + [str(word) for word in arguments] + ["--json", "--quiet"], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)
+
+
+def growth(program, model, depths, rounds):
+    """Each depth once a round, so that a machine that slows down favours none."""
+    print("%s: `strata bench -m MODEL --ids MODEL.ids -d DEPTH -p %d -n %d -r 1 --arena max --ctx MORE %s`, tokens a second.\n"
+          % (os.path.basename(model), PROMPT, TOKENS, " ".join(OPTIONS)))
+    ids = ["--ids", model + ".ids"] if os.path.exists(model + ".ids") else []
+    runs = {depth: [] for depth in depths}
+    for _ in range(rounds):
+        for depth in depths:
+            began = time.monotonic()
+            run = call(program, "bench", "-m", model, *ids, "-d", depth, "-p", PROMPT, "-n", TOKENS, "-r", 1, "--arena", "max",
+                       "--ctx", depth + PROMPT + TOKENS, *OPTIONS)
+            # Of the whole call; what opening and the timed parts take is not the depth's.
+            run["depth_s"] = time.monotonic() - began - run["load_s"] - PROMPT / run["prefill_tok_s"] - TOKENS / run["decode_tok_s"]
+            runs[depth].append(run)
+    first = None
+    print("| depth | answer, tok/s | of depth %d | prompt at this depth, tok/s | the depth itself, tok/s |\n|---|---|---|---|---|" % depths[0])
+    for depth in depths:
+        decode, prefill, seconds = (statistics.median(run[key] for run in runs[depth]) for key in (
+            "decode_tok_s", "prefill_tok_s", "depth_s"))
+        first = first or decode
+        print("| %s | %.1f | %.0f %% | %.0f | %s |" % (
+            format(depth, ","), decode, 100 * decode / first, prefill, "%.0f" % (depth / seconds) if depth else "-"))
+    print(flush=True)
+
+
+def forget(path):
+    """Drops the pages of a file from the page cache."""
+    handle = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(handle)
+
+
+def first_token(program, model):
+    """Seconds from the start of the program to the first bytes of an answer to one token."""
+    began = time.monotonic()
+    with subprocess.Popen([program, "run", "-m", model, "-p", "A", "-n", "4", "--temp", "0", "-q", *OPTIONS], bufsize=0,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as run:
+        run.stdout.read(1)
+        seconds = time.monotonic() - began
+        run.stdout.read()
+    if run.returncode:
+        raise SystemExit("strata run: status %d" % run.returncode)
+    return seconds
+
+
+def cold(program, model, rounds):
+    print("%s, its pages dropped before each run: `strata run -m MODEL -p A -n 4 --temp 0 %s`, from the start of the program "
+          "to the first letter; the drive's best by `strata probe MODEL`.\n" % (os.path.basename(model), " ".join(OPTIONS)))
+    trunk = call(program, "plan", model, *OPTIONS)["trunk"]
+    took, rates, steps = [], [], []
+    for _ in range(rounds):
+        forget(model)
+        rates.append(max(point["gb_s"] for point in call(program, "probe", model)["points"]))
+        forget(model)
+        took.append(first_token(program, model))
+        forget(model)
+        steps.append(call(program, "bench", "-m", model, "-p", 1, "-n", 4, "-r", 1, *OPTIONS)["reps"][0]["decode_ms_first"] / 1000)
+    rate, seconds, step = (statistics.median(values) for values in (rates, took, steps))
+    least = trunk * 1e-9 / rate + step
+    print("| file, GB | trunk, GB | drive, GB/s | reading the trunk, s | one step, s | first token, s | of both |\n|---|---|---|---|---|---|---|")
+    print("| %.1f | %.3f | %.2f | %.2f | %.2f | %.2f (%.2f to %.2f) | %.2f |\n" % (
+        os.path.getsize(model) * 1e-9, trunk * 1e-9, rate, least - step, step, seconds, min(took), max(took), seconds / least), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("build")
+    parser.add_argument("--growth", metavar="MODEL")
+    parser.add_argument("--cold", metavar="MODEL")
+    parser.add_argument("--depths", default="0,2048,8192,32768,131072")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    program = os.path.join(options.build, "strata")
+    depths = [0, 64, 128] if options.quick else [int(depth) for depth in options.depths.split(",")]
+    rounds = 1 if options.quick else options.rounds
+    for model, table in ((options.growth, growth), (options.cold, cold)):
+        if model or options.quick:
+            model = model or DEMO
+            table(program, model, *([depths] if table is growth else []), rounds)
+
+
+if __name__ == "__main__":
+    main()
