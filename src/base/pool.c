@@ -3,10 +3,14 @@
  * Workers take chunk numbers from one counter. The counter holds the epoch in its upper half, so a
  * worker that wakes late can never take a chunk of a newer run with an older function.
  * A worker spins for about 50 us after its last work, then sleeps on a futex-like condition
- * (kernels.md section 8). The caller waits for chunks, not for threads. */
+ * (kernels.md section 8). The caller waits for chunks, not for threads.
+ * Beside another busy process a thread has its core for one time slice in two. A worker that has not is
+ * made up for by those who take its chunks, a caller by nobody: where it has the company, it changes
+ * places with a worker. */
 #define _GNU_SOURCE
 #include "base/pool.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -21,6 +25,8 @@
 #include "base/thread.h"
 
 #define SPIN_US 60
+/* How often the caller looks how long it had to wait for its core. */
+#define LOOK_US 16000
 
 struct job {
     pool_fn *fn;
@@ -34,6 +40,9 @@ struct worker {
     struct pool *pool;
     pthread_t thread;
     int index;
+    int cpu;           /* the core it is pinned to, if each has one; of the caller in a pass */
+    atomic_int tid;
+    int64_t waited_us; /* how long it had waited for its core when the caller looked */
 };
 
 struct pool {
@@ -53,7 +62,9 @@ struct pool {
 #ifdef __linux__
     bool has_core_each;         /* then the caller's, and what it had before its pass */
     bool is_caller_pinned;
-    cpu_set_t caller_core, caller_before;
+    bool has_company;           /* the caller had to wait for its core */
+    int64_t looked_us;
+    cpu_set_t caller_before;
 #endif
 };
 
@@ -116,6 +127,9 @@ static void *worker_main(void *arg)
     struct worker *w = arg;
     struct pool *p = w->pool;
     uint32_t seen = 0;
+#ifdef __linux__
+    atomic_store(&w->tid, gettid());
+#endif
     while (wait_for_epoch(p, seen)) {
         /* Announce, then look whether a job is open: the caller closes jobs, waits until nobody
          * is busy, and only then writes the next one. */
@@ -134,6 +148,18 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
+#ifdef __linux__
+static bool keep_to(pthread_t thread, const int *cpus, int n)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (int i = 0; i < n; i++)
+        if (cpus[i] < CPU_SETSIZE)
+            CPU_SET(cpus[i], &set);
+    return !pthread_setaffinity_np(thread, sizeof set, &set);
+}
+#endif
+
 /* A core for each worker, or the fast ones for all. Where the system refuses, they stay free. */
 static void pin(struct pool *p)
 {
@@ -143,30 +169,74 @@ static void pin(struct pool *p)
     bool one_each = p->threads == c.n;
     if (p->threads < 2 || (!one_each && (p->threads > c.n || !c.are_chosen)))
         return;
-    for (int i = 1; i < p->threads; i++) {
-        cpu_set_t set;
-        CPU_ZERO(&set);
-        for (int k = one_each ? i : 0; k < (one_each ? i + 1 : c.n); k++)
-            if (c.cpu[k] < CPU_SETSIZE)
-                CPU_SET(c.cpu[k], &set);
-        pthread_setaffinity_np(p->workers[i].thread, sizeof set, &set);
+    p->has_core_each = one_each;
+    for (int i = 0; i < p->threads; i++) {
+        p->workers[i].cpu = c.cpu[i];
+        p->has_core_each &= c.cpu[i] < CPU_SETSIZE;
+        if (i > 0)
+            keep_to(p->workers[i].thread, one_each ? &c.cpu[i] : c.cpu, one_each ? 1 : c.n);
     }
-    p->has_core_each = one_each && c.cpu[0] < CPU_SETSIZE;
-    CPU_ZERO(&p->caller_core);
-    if (p->has_core_each)
-        CPU_SET(c.cpu[0], &p->caller_core);
 #endif
 }
+
+#ifdef __linux__
+/* How long a thread was ready to run and did not; -1: not known. */
+static int64_t time_waited_us(int tid)
+{
+    char path[64], text[64];
+    unsigned long long ran, waited;
+    snprintf(path, sizeof path, "/proc/self/task/%d/schedstat", tid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
+        return -1;
+    text[n] = 0;
+    return sscanf(text, "%llu %llu", &ran, &waited) == 2 ? (int64_t)(waited / 1000) : -1;
+}
+
+/* Where the caller waits for its core, and a worker has one for itself, they change places: if it was so
+ * twice. */
+static void change_places(struct pool *p)
+{
+    struct worker *me = &p->workers[0], *best = NULL;
+    int64_t now = clock_us(), since = now - p->looked_us, least = 0;
+    if (since < LOOK_US)
+        return;
+    int64_t waited = time_waited_us(gettid()), mine = waited - me->waited_us;
+    me->waited_us = waited;
+    p->looked_us = now;
+    bool had_company = p->has_company;
+    p->has_company = waited >= 0 && mine > since / 8;
+    for (int i = 1; p->has_company && i < p->threads; i++) {
+        struct worker *w = &p->workers[i];
+        waited = time_waited_us(atomic_load(&w->tid));
+        int64_t its = waited - w->waited_us;
+        w->waited_us = waited;
+        if (waited >= 0 && (!best || its < least)) {
+            best = w;
+            least = its;
+        }
+    }
+    int cpu = me->cpu;
+    if (!best || !had_company || mine <= 2 * least || !CPU_ISSET(best->cpu, &p->caller_before) ||
+        !keep_to(best->thread, &cpu, 1))
+        return;
+    me->cpu = best->cpu;
+    best->cpu = cpu;
+    p->has_company = false;
+}
+#endif
 
 void pool_begin_pass(struct pool *p)
 {
 #ifdef __linux__
-    cpu_set_t both;
     if (!p->has_core_each || sched_getaffinity(0, sizeof p->caller_before, &p->caller_before))
         return;
-    CPU_AND(&both, &p->caller_before, &p->caller_core);
-    p->is_caller_pinned =
-        CPU_COUNT(&both) == 1 && !sched_setaffinity(0, sizeof p->caller_core, &p->caller_core);
+    change_places(p);
+    int cpu = p->workers[0].cpu;
+    p->is_caller_pinned = CPU_ISSET(cpu, &p->caller_before) && keep_to(pthread_self(), &cpu, 1);
 #endif
 }
 

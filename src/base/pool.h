@@ -23,8 +23,9 @@ void pool_free(struct pool *p);
 int pool_threads(const struct pool *p);
 
 /* Around a pass whose caller waits for other things too (reads), and is the only one at it: where each
- * worker has a core, the calling thread keeps to the first one, and gets its own affinity back. Woken
- * up on a worker's core it would hold that one up for milliseconds. */
+ * worker has a core, the calling thread keeps to the one that they leave, and gets its own affinity back.
+ * Woken up on a worker's core it would hold that one up for milliseconds. Where another process shares
+ * the caller's core and not a worker's, a pass begins with them changing places. */
 void pool_begin_pass(struct pool *p);
 void pool_end_pass(struct pool *p);
 
