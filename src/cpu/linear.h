@@ -58,9 +58,9 @@ struct cpu_linear_ctx {
  * activation rows (matmul.h); cpu_act_place and cpu_act_pack do that for all rows. */
 struct cpu_tile_layout cpu_tile_layout(int n);
 size_t cpu_tile_acts_bytes(int n);
-/* memory: 64-byte aligned, of cpu_tile_acts_bytes(n); owned by the caller. */
 /* Bytes of scratch of a panel (matmul.h) of weight rows of n values. */
 size_t cpu_panel_bytes(int n);
+/* memory: 64-byte aligned, of cpu_tile_acts_bytes(n); owned by the caller. */
 void cpu_tile_acts_place(struct cpu_tile_acts *a, void *memory, int n);
 
 /* Bytes that cpu_linear_ctx_init allocates. The sizes must be sane (checked by the plan). */

@@ -14,7 +14,7 @@
 #include "cpu/ops.h"
 
 /* Output columns of a down product that a worker keeps at once, for all entries of a batch. */
-#define EXPERT_COLUMNS 128
+#define EXPERT_COLUMNS 64
 
 /* Most query heads of one kv head that a worker attends with at once. */
 #define CPU_ATTENTION_HEADS 16
