@@ -17,9 +17,11 @@
 #include "cli/conversation.h"
 #include "cli/help.h"
 #include "cli/input.h"
+#include "cli/kept.h"
 #include "cli/output.h"
 #include "cli/report.h"
 #include "cli/terminal.h"
+#include "session/session.h"
 
 /* Of this answer and the one before, for /undo and /retry. */
 #define SNAPSHOTS 2
@@ -460,6 +462,7 @@ enum status command_chat(const struct options *o)
             message_note("%s, a context of %d tokens; /help says what else there is",
                          option_text(o, OPTION_MODEL), strata_context(c.session));
         converse(&c);
+        kept_write_compute(c.model, session_compute_ms(c.model));
         ok = write_stats(&c, &e);
     }
     terminal_free(c.terminal);

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/input.h"
+#include "cli/kept.h"
 #include "cli/output.h"
 #include "cli/probe_cache.h"
 #include "session/session.h"
@@ -44,6 +45,17 @@ static bool find_drive(const struct options *o, struct probe *out, bool *found, 
     return true;
 }
 
+/* The time of a token besides waiting: as it is said, as in the trace, or as kept of the last run. */
+static double compute_ms(const struct options *o, struct strata_model *m, const struct trace *t)
+{
+    char text[64];
+    const char *traced = t ? trace_value(t, "compute_ms", text, sizeof text) : NULL;
+    if (option_given(o, OPTION_COMPUTE))
+        return o->value[OPTION_COMPUTE].real;
+    return traced ? strtod(traced, NULL) : kept_read_compute(m);
+}
+
+/* --forecast: with all that is known, saying what is not. */
 static bool forecast(const struct options *o, struct strata_model *m, struct strata_error *error)
 {
     struct err e;
@@ -51,24 +63,41 @@ static bool forecast(const struct options *o, struct strata_model *m, struct str
     const char *path = option_text(o, OPTION_PLAN_TRACE);
     struct probe probe;
     struct io_drive rate;
-    struct replay_drive drive = {.compute_ms = o->value[OPTION_COMPUTE].real};
+    struct replay_drive drive = {0};
     bool found = false, is_cut;
     struct trace *t = path ? trace_open(path, &is_cut, &e) : NULL;
     if (!e.code && find_drive(o, &probe, &found, &e)) {
-        char text[64];
-        const char *compute = t ? trace_value(t, "compute_ms", text, sizeof text) : NULL;
-        if (!option_given(o, OPTION_COMPUTE) && compute)
-            drive.compute_ms = strtod(compute, NULL);
+        drive.compute_ms = compute_ms(o, m, t);
         if (found)
             rate = probe_drive(&probe);
         drive.drive = found ? &rate : NULL;
         if (drive.compute_ms <= 0)
             message_note(
-                "the time of a token besides waiting is not known: --compute says it, or a "
-                "--trace of a run");
+                "the time of a token besides waiting is not known: a run of 16 tokens tells, "
+                "--compute says it, or a --trace of a run");
         session_forecast(m, t, &drive, &e);
     }
     trace_free(t);
+    return take_error(error, &e);
+}
+
+/* Without --forecast: by what is kept, if all of it is. */
+static bool expect(const struct options *o, struct strata_model *m, struct strata_error *error)
+{
+    struct err e;
+    err_clear(&e);
+    struct probe probe;
+    bool is_probed = probe_recall(option_text(o, OPTION_MODEL), &probe);
+    double ms = kept_read_compute(m);
+    if (is_probed && ms > 0) {
+        struct io_drive rate = probe_drive(&probe);
+        session_forecast(m, NULL, &(struct replay_drive){.drive = &rate, .compute_ms = ms}, &e);
+    } else if (!e.code && m->plan.experts && !option_given(o, OPTION_JSON)) {
+        const char *missing = is_probed ? "a run that answered 16 tokens"
+                              : ms > 0  ? "`strata probe MODEL`"
+                                        : "`strata probe MODEL` and a run that answered 16 tokens";
+        message_note("tokens a second are expected after %s", missing);
+    }
     return take_error(error, &e);
 }
 
@@ -77,7 +106,7 @@ enum status command_plan(const struct options *o)
     struct strata_error e = {0};
     struct strata_model *m = open_model(o, 0, &e);
     bool is_json = option_given(o, OPTION_JSON);
-    bool ok = m && (!option_given(o, OPTION_FORECAST) || forecast(o, m, &e));
+    bool ok = m && (option_given(o, OPTION_FORECAST) ? forecast(o, m, &e) : expect(o, m, &e));
     char *text = ok ? strata_plan_text(m, is_json, &e) : NULL;
     ok = text && output_write(text, strlen(text), &e) && (!is_json || output_write("\n", 1, &e));
     strata_free(text);

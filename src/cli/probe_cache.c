@@ -3,14 +3,11 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/file.h"
 #include "base/mem.h"
-
-#define CACHE_BYTES_MOST ((size_t)64 << 10)
+#include "cli/kept.h"
 
 void probe_put_json(const struct probe *p, const char *path, struct json_out *out)
 {
@@ -90,54 +87,33 @@ bool probe_read_json(const char *text, size_t bytes, const char *name, struct pr
 
 /* ---- The kept file -------------------------------------------------------------------------- */
 
-/* $XDG_CACHE_HOME/strata/probe-DEVICE.json; with `make`, the folders too. */
-static bool kept_path(const char *path, bool make, char *out, size_t room)
+static bool name_of_drive(const char *path, char *out, size_t room)
 {
     struct stat st;
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    bool is_own = cache && *cache == '/';
-    if (stat(path, &st) != 0 || (!is_own && (!home || *home != '/')))
+    if (stat(path, &st) != 0)
         return false;
-    const char *base = is_own ? cache : home, *below = is_own ? "" : "/.cache";
-    if (make) {
-        snprintf(out, room, "%s%s", base, below);
-        mkdir(out, 0700);
-        snprintf(out, room, "%s%s/strata", base, below);
-        mkdir(out, 0700);
-    }
-    int n = snprintf(out, room, "%s%s/strata/probe-%llx.json", base, below,
-                     (unsigned long long)st.st_dev);
-    return n > 0 && (size_t)n < room;
+    snprintf(out, room, "probe-%llx.json", (unsigned long long)st.st_dev);
+    return true;
 }
 
 void probe_keep(const struct probe *p, const char *path)
 {
-    char kept[4096];
+    char name[64];
     struct json_out text = {0};
-    struct err ignored;
-    err_clear(&ignored);
-    struct file_writer w;
     probe_put_json(p, NULL, &text);
-    if (!text.failed && kept_path(path, true, kept, sizeof kept) &&
-        file_write_begin(&w, kept, 0600, &ignored)) {
-        if (file_write(&w, text.text, text.bytes, &ignored))
-            file_write_commit(&w, &ignored);
-        else
-            file_write_abort(&w);
-    }
+    if (name_of_drive(path, name, sizeof name))
+        kept_write(name, &text);
     json_out_free(&text);
 }
 
 bool probe_recall(const char *path, struct probe *out)
 {
-    char kept[4096];
+    char name[64];
     struct err ignored;
     err_clear(&ignored);
     size_t bytes;
-    char *text = kept_path(path, false, kept, sizeof kept)
-                     ? file_read_all(kept, CACHE_BYTES_MOST, &bytes, &ignored)
-                     : NULL;
-    bool ok = text && probe_read_json(text, bytes, kept, out, &ignored);
+    char *text = name_of_drive(path, name, sizeof name) ? kept_read(name, &bytes) : NULL;
+    bool ok = text && probe_read_json(text, bytes, name, out, &ignored);
     mem_free(text);
     return ok;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `strata probe` measured, for people, as JSON, and kept for forecasts: one small file for
- * each device in $XDG_CACHE_HOME/strata (default ~/.cache/strata). It holds no path. */
+/* What `strata probe` measured, for people, as JSON, and kept for forecasts, one small file for
+ * each device (kept.h). */
 #ifndef STRATA_CLI_PROBE_CACHE_H
 #define STRATA_CLI_PROBE_CACHE_H
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/kept.h"
 #include "cli/output.h"
 #include "cli/probe_cache.h"
 #include "session/session.h"
@@ -88,6 +89,7 @@ void report_outlook(struct strata_model *m, const char *path)
     struct session_outlook out;
     struct err ignored;
     err_clear(&ignored);
+    kept_write_compute(m, session_compute_ms(m));
     if (!probe_recall(path, &p))
         return;
     struct io_drive drive = probe_drive(&p);

@@ -16,7 +16,8 @@ void report_keys(const struct strata_stats *s, struct json_out *out);
 /* --stats FILE */
 bool report_file(const char *path, const struct strata_stats *s, struct strata_error *e);
 /* What was to be expected of the answer's speed by what `strata probe` kept of the drive and the
- * popularity profile, beside what it was; nothing when one of them is not there. */
+ * popularity profile, beside what it was; nothing when one of them is not there. Keeps the time of a
+ * token besides waiting for the plans of later runs. */
 void report_outlook(struct strata_model *m, const char *path);
 /* --explain: what was waited for, on stderr. */
 bool report_waits(struct strata_model *m, struct strata_error *e);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A plan's forecast: how fast a run with it is expected to be (stream/forecast.h). */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -75,6 +76,31 @@ bool session_forecast(struct strata_model *m, const struct trace *t, const struc
     return ok;
 }
 
+bool session_setup_name(struct strata_model *m, char *out, size_t room, struct err *e)
+{
+    static const char *const kv_names[KV_TYPES] = {
+        [KV_F16] = "f16", [KV_F32] = "f32", [KV_Q8_0] = "q8_0"};
+    uint8_t print[16];
+    char hex[2 * sizeof print + 1];
+    if (!engine_plan(m, e) || !gguf_fingerprint(m->file, print, e))
+        return false;
+    for (size_t i = 0; i < sizeof print; i++)
+        snprintf(hex + 2 * i, 3, "%02x", print[i]);
+    int n = snprintf(out, room, "%s-%s-%d-%s", hex, cpu_isa_name(m->isa), pool_threads(m->pool),
+                     kv_names[m->options.kv]);
+    return (n > 0 && (size_t)n < room) ||
+           err_set(e, ERR_USAGE, "the name of this machine's setup has %d bytes", n);
+}
+
+double session_compute_ms(const struct strata_model *m)
+{
+    struct strata_stats s;
+    strata_stats_get(m, &s);
+    if (s.decode_tokens < OUTLOOK_TOKENS_LEAST || s.decode_s <= s.decode.wait_s)
+        return 0;
+    return 1e3 * (s.decode_s - s.decode.wait_s) / (double)s.decode_tokens;
+}
+
 bool session_forecast_run(struct strata_model *m, const struct io_drive *drive,
                           struct session_outlook *out, struct err *e)
 {
@@ -83,17 +109,14 @@ bool session_forecast_run(struct strata_model *m, const struct io_drive *drive,
     *out = (struct session_outlook){0};
     if (!m->plan.experts || !m->knee.is_counted || m->plan.slots >= m->plan.experts)
         return true;
-    strata_stats_get(m, &s);
-    if (s.decode_tokens < OUTLOOK_TOKENS_LEAST)
-        return true;
-    double tokens = (double)s.decode_tokens;
-    struct replay_drive d = {drive, 1e3 * (s.decode_s - s.decode.wait_s) / tokens, 0};
+    struct replay_drive d = {drive, session_compute_ms(m), 0};
     if (d.compute_ms <= 0)
         return true;
     if (!engine_stream_config(m, &c, e))
         return false;
     by_curve(m, &c, m->plan.arena, &d, &out->wait_ms, &out->tok_s);
-    out->real_wait_ms = 1e3 * s.decode.wait_s / tokens;
+    strata_stats_get(m, &s);
+    out->real_wait_ms = 1e3 * s.decode.wait_s / (double)s.decode_tokens;
     out->real_tok_s = s.decode_tok_s;
     out->is_known = true;
     mem_free((void *)c.layer);

@@ -31,10 +31,9 @@ static bool start_backend(struct strata_model *m, struct err *e)
     if (m->backend)
         return true;
     const char *name = m->isa_name ? m->isa_name : getenv("STRATA_ISA");
-    enum cpu_isa isa;
-    if (!cpu_isa_parse(name && *name ? name : "auto", &isa, e))
+    if (!cpu_isa_parse(name && *name ? name : "auto", &m->isa, e))
         return false;
-    m->backend = cpu_backend_create(m->pool, isa, m->options.exact_activations, e);
+    m->backend = cpu_backend_create(m->pool, m->isa, m->options.exact_activations, e);
     return m->backend != NULL && profiling_start(m, e);
 }
 

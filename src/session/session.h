@@ -10,6 +10,7 @@
 #define STRATA_SESSION_SESSION_H
 
 #include "base/pool.h"
+#include "cpu/isa.h"
 #include "gguf/gguf.h"
 #include "io/io.h"
 #include "model/model.h"
@@ -57,6 +58,7 @@ struct strata_model {
     int draft_rows;              /* most rows of a window with guesses; 0: there are none */
     struct pool *pool;
     struct backend *backend;
+    enum cpu_isa isa; /* of the backend */
     struct io *io;
     char **copy_paths; /* [n_copy_paths] parts of all replicas; NULL: none */
     int n_copy_paths;
@@ -132,6 +134,13 @@ struct trace;
  * drive nothing. A trace must be one of this model. */
 bool session_forecast(struct strata_model *m, const struct trace *t, const struct replay_drive *d,
                       struct err *e);
+
+/* What the time of a token besides waiting depends on: fingerprint of the model, instruction set,
+ * threads, form of the cache; fit for the name of a file. Makes the plan. */
+#define SESSION_SETUP_BYTES 80
+bool session_setup_name(struct strata_model *m, char *out, size_t room, struct err *e);
+/* That time in the run so far, in ms; 0: too few tokens were decoded. */
+double session_compute_ms(const struct strata_model *m);
 
 /* What was to be expected of a run's answers with such a drive, and what they were like. The time of
  * a token besides waiting is the run's own. */

@@ -187,6 +187,31 @@ class Probe(Case):
         self.assertNotIn(b"forecast", self.succeeds(*answer, "--io", "sim:rate=500M", env=env).err)
         self.assertNotIn(b"forecast", self.succeeds(*run, "off", *answer[7:], env=env).err)
 
+    def test_plans_expect_speeds_by_what_was_measured_before(self):
+        env = environment(XDG_CACHE_HOME=self.folder)
+        plan = ("plan", DEMO, "--threads", "2")
+
+        def speeds():
+            return [point["tok_s"] for point in self.succeeds(*plan, "--json", env=env).json()["points"]]
+
+        self.assertIn(b"after `strata probe MODEL` and a run that answered 16 tokens", self.succeeds(*plan, env=env).err)
+        self.succeeds("run", "-m", DEMO, "-p", PROMPT, "-n", "20", "--threads", "2", "--popularity", "off", env=env)
+        self.assertIn(b"after `strata probe MODEL`\n", self.succeeds(*plan, env=env).err)
+        self.assertEqual(set(speeds()), {None})
+        self.probe(DEMO, "--record", "64K")
+        self.assertEqual(self.succeeds(*plan, env=env).err, b"")
+        known = speeds()
+        self.assertEqual(len(known), 5)
+        self.assertEqual(known, sorted(known), "more memory is not slower")
+        self.assertLess(known[0], known[-1])
+        self.assertIn(b"tok/s", self.succeeds(*plan, env=env).out)
+        self.assertIn(b"a run that answered 16 tokens\n", self.succeeds("plan", DEMO, "--threads", "1", env=env).err, "another setup")
+        kept = [name for name in os.listdir(self.path("strata")) if name.startswith("compute-")]
+        self.assertEqual(len(kept), 1)
+        for damaged in (b"", b"{}", b'{"compute_ms": -1}', b'{"compute_ms": "5"}', b'{"compute_ms": 1e999}', b"[" * 70000):
+            self.write(os.path.join("strata", kept[0]), damaged)
+            self.assertEqual(set(speeds()), {None}, damaged[:20])
+
     def test_a_throttled_drive_is_seen_as_slow(self):
         done = self.probe(DEMO, "--record", "256K", "--io", "sim:rate=20M", "--json").json()
         for point in done["points"]:
@@ -333,7 +358,8 @@ class Replay(Case):
         speed = {point["name"]: point["tok_s"] for point in done}
         self.assertTrue(0 < speed["floor"] <= speed["chosen"] <= speed["ceiling"], speed)
         self.assertIn(b"tok/s", self.succeeds(*plan, "--compute", "10").out)
-        without = self.succeeds(*plan, "--json").json()["points"]
+        nothing_kept = environment(XDG_CACHE_HOME=self.path("empty"))
+        without = self.succeeds(*plan, "--json", env=nothing_kept).json()["points"]
         self.assertEqual([point["tok_s"] for point in without], [None] * 5)
         timed = self.succeeds(*plan, "--compute", "10", "--json").json()["points"]
         self.assertEqual([point["name"] for point in timed], ["floor", "cycle", "knee", "chosen", "ceiling"])
