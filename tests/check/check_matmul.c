@@ -375,13 +375,37 @@ static void tile_free(struct tile_memory *m)
     check_buffer_free(&m->packed);
 }
 
+/* got[t * y_stride + r] against the C kernel; columns behind the last weight row are unwritten. */
+static bool product_is_right(uint32_t type, const uint8_t *w, int w_rows, int n,
+                             const struct quant_act *acts, int t0, int rows, const float *got,
+                             int y_stride)
+{
+    size_t bytes = tensor_row_bytes(type, (uint64_t)n);
+    struct row_memory row = row_new(n);
+    bool ok = true;
+    for (int r = 0; r < y_stride; r++) {
+        float column[MOST_ROWS];
+        if (r < w_rows) {
+            c_table.unpack[type](w + (size_t)r * bytes, n, &row.row);
+            dot_of(&c_table, type)(&row.row, acts, t0, rows, column, 1);
+        }
+        for (int t = 0; t < rows; t++) {
+            uint32_t bits;
+            memcpy(&bits, &got[t * y_stride + r], 4);
+            ok = ok && (r < w_rows ? check_same(&column[t], &got[t * y_stride + r], 1)
+                                   : bits == UNWRITTEN);
+        }
+    }
+    row_free(&row);
+    return ok;
+}
+
 /* Weight rows that end where memory ends times activation rows. */
 static void check_tile_rows(struct check *c, uint32_t type, const char *isa, int n, int w_rows,
                             int rows, enum fill fill, const struct quant_act *acts)
 {
     size_t bytes = tensor_row_bytes(type, (uint64_t)n);
     uint8_t *w = check_edge(0, bytes * (size_t)w_rows);
-    struct row_memory row = row_new(n);
     struct tile_memory tile = tile_new(n);
     int t0 = (int)check_below(c, (uint32_t)(MOST_ROWS - rows + 1)), y_stride = w_rows + rows % 3;
     struct check_buffer y = check_buffer_new((size_t)(rows * y_stride) * 4, 4);
@@ -397,22 +421,9 @@ static void check_tile_rows(struct check *c, uint32_t type, const char *isa, int
                               (size_t)y_stride);
     bool ok = check_buffer_intact(&y) && check_buffer_intact(&tile.records) &&
               check_buffer_intact(&tile.packed);
-    for (int r = 0; r < y_stride; r++) {
-        float column[CPU_TILE_ROWS];
-        if (r < w_rows) {
-            c_table.unpack[type](w + (size_t)r * bytes, n, &row.row);
-            dot_of(&c_table, type)(&row.row, acts, t0, rows, column, 1);
-        }
-        for (int t = 0; t < rows; t++) {
-            uint32_t bits;
-            memcpy(&bits, &got[t * y_stride + r], 4);
-            ok = ok && (r < w_rows ? check_same(&column[t], &got[t * y_stride + r], 1)
-                                   : bits == UNWRITTEN);
-        }
-    }
+    ok = ok && product_is_right(type, w, w_rows, n, acts, t0, rows, got, y_stride);
     check_ok(c, ok, "%s tile %s, n %d, %d x %d rows from %d, fill %d", isa,
              tensor_type_info(type)->name, n, w_rows, rows, t0, fill);
-    row_free(&row);
     tile_free(&tile);
     check_buffer_free(&y);
 }
@@ -440,7 +451,6 @@ static void check_panel_rows(struct check *c, uint32_t type, const char *isa, in
 {
     size_t bytes = tensor_row_bytes(type, (uint64_t)n), tile_bytes = cpu_tile_acts_bytes(n);
     uint8_t *w = check_edge(0, bytes * (size_t)w_rows);
-    struct row_memory row = row_new(n);
     struct cpu_tile_acts tiles[(MOST_ROWS + CPU_TILE_ROWS - 1) / CPU_TILE_ROWS];
     int n_tiles = (rows + CPU_TILE_ROWS - 1) / CPU_TILE_ROWS;
     int t0 = (int)check_below(c, (uint32_t)(MOST_ROWS - rows + 1)), y_stride = w_rows + rows % 3;
@@ -460,22 +470,9 @@ static void check_panel_rows(struct check *c, uint32_t type, const char *isa, in
     table.panel[type](w, w_rows, n, tiles, rows, scratch.data, got, (size_t)y_stride);
     bool ok = check_buffer_intact(&y) && check_buffer_intact(&packed) &&
               check_buffer_intact(&scratch);
-    for (int r = 0; r < y_stride; r++) {
-        float column[MOST_ROWS];
-        if (r < w_rows) {
-            c_table.unpack[type](w + (size_t)r * bytes, n, &row.row);
-            dot_of(&c_table, type)(&row.row, acts, t0, rows, column, 1);
-        }
-        for (int t = 0; t < rows; t++) {
-            uint32_t bits;
-            memcpy(&bits, &got[t * y_stride + r], 4);
-            ok = ok && (r < w_rows ? check_same(&column[t], &got[t * y_stride + r], 1)
-                                   : bits == UNWRITTEN);
-        }
-    }
+    ok = ok && product_is_right(type, w, w_rows, n, acts, t0, rows, got, y_stride);
     check_ok(c, ok, "%s panel %s, n %d, %d x %d rows from %d, fill %d", isa,
              tensor_type_info(type)->name, n, w_rows, rows, t0, fill);
-    row_free(&row);
     check_buffer_free(&scratch);
     check_buffer_free(&packed);
     check_buffer_free(&y);
