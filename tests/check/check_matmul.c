@@ -63,7 +63,7 @@ static void fill_blocks(struct check *c, uint32_t type, uint8_t *blocks, int n, 
 }
 
 /* Blocks that rows have, in blocks of the type: all tails of the eight chains, and real lengths. */
-static const int lengths[] = {1, 2, 3, 5, 7, 8, 9, 10, 16, 17, 20, 80, 0};
+static const int lengths[] = {1, 2, 3, 4, 5, 7, 8, 9, 10, 16, 17, 20, 80, 0};
 static const int float_lengths[] = {1,  7,  15, 16,  17,  31,  32,   33, 63,
                                     64, 65, 95, 160, 640, 999, 2560, 0};
 
@@ -281,13 +281,15 @@ static void check_dot_int(struct check *c, uint32_t type, const char *isa)
     free(blocks);
 }
 
+enum { MOST_DIRECT_ROWS = 11 }; /* more than kernels take at once */
+
 /* Weight rows that end where memory ends, times one activation row. */
 static void check_direct_rows(struct check *c, uint32_t type, const char *isa, int n, int w_rows,
                               enum fill fill, const struct quant_act *acts)
 {
     size_t bytes = tensor_row_bytes(type, (uint64_t)n);
     uint8_t *w = check_edge(0, bytes * (size_t)w_rows);
-    float expected[8];
+    float expected[MOST_DIRECT_ROWS];
     struct row_memory row = row_new(n);
     struct check_buffer y = results_new(w_rows, 1);
     int t = (int)check_below(c, MOST_ROWS);
@@ -307,7 +309,7 @@ static void check_direct_rows(struct check *c, uint32_t type, const char *isa, i
 static void check_window_rows(struct check *c, uint32_t type, const char *isa, int n, int rows,
                               enum fill fill, const struct quant_act *acts)
 {
-    int w_rows = 1 + rows % 3, y_stride = w_rows + rows % 2;
+    int w_rows = 1 + 3 * rows % MOST_DIRECT_ROWS, y_stride = w_rows + rows % 2;
     int t0 = (int)check_below(c, (uint32_t)(MOST_ROWS - rows + 1));
     size_t bytes = tensor_row_bytes(type, (uint64_t)n);
     uint8_t *w = check_edge(0, bytes * (size_t)w_rows);
@@ -344,7 +346,7 @@ static void check_direct(struct check *c, uint32_t type, const char *isa)
         int n = lengths[i] * info->block_values;
         const struct quant_act *acts = rounded_rows(c, n, cpu_act_block(type));
         for (enum fill fill = 0; fill < FILLS; fill++) {
-            for (int w_rows = 1; w_rows <= 8; w_rows++)
+            for (int w_rows = 1; w_rows <= MOST_DIRECT_ROWS; w_rows += w_rows < 8 ? 1 : 3)
                 check_direct_rows(c, type, isa, n, w_rows, fill, acts);
             for (int rows = 1; rows <= 8 && table.window[type]; rows++)
                 check_window_rows(c, type, isa, n, rows, fill, acts);

@@ -94,45 +94,79 @@ INLINE __m256 load_d(const uint8_t *first, const struct direct_layout l, int cou
     return _mm256_cvtph_ps(_mm_set_epi64x((int64_t)four[1], (int64_t)four[0]));
 }
 
-/* One weight row times `rows` (at most DIRECT_ROWS) activation rows. */
-INLINE void direct_row(const uint8_t *row, const struct activations *x, const int rows,
-                       const struct direct_layout l, direct_block_fn *block, float *y,
-                       size_t y_stride)
+/* Weight rows that share a group of eight blocks. */
+INLINE int rows_together(int blocks)
 {
+    return blocks <= 4 ? 8 / blocks : 1;
+}
+
+/* Eight scales of an activation row from block g on; those of a short row again for each weight row. */
+INLINE __m256 scales_for_group(const float *d, int g, int blocks)
+{
+    static const int32_t lane_of[5][8] = {
+        {0}, {0}, {0, 1, 0, 1, 0, 1, 0, 1}, {0, 1, 2, 0, 1, 2}, {0, 1, 2, 3, 0, 1, 2, 3}};
+    __m256 all = load_scales(d + g, blocks - g);
+    if (blocks > 4)
+        return all;
+    return _mm256_permutevar8x32_ps(all, _mm256_loadu_si256((const __m256i *)lane_of[blocks]));
+}
+
+/* Sums `n` rows of `blocks` <= 4 chains that stand one behind another, each as add_tree does with
+ * +0 for the chains that are missing. */
+INLINE void add_short_trees(__m256 chain, int blocks, int n, float *y)
+{
+    _Alignas(32) float sum[8];
+    __m256 all = _mm256_add_ps(chain, _mm256_setzero_ps()); /* no -0 */
+    if (blocks == 3)                                         /* as four, the last is +0 */
+        all = _mm256_maskz_permutexvar_ps(0x77, _mm256_setr_epi32(0, 1, 2, 0, 3, 4, 5, 0), all);
+    if (blocks > 2)
+        all = _mm256_add_ps(all, _mm256_permute_ps(all, 0x4e));
+    if (blocks > 1)
+        all = _mm256_add_ps(all, _mm256_permute_ps(all, 0xb1));
+    _mm256_store_ps(sum, all);
+    for (int i = 0, step = blocks == 3 ? 4 : blocks; i < n; i++)
+        y[i] = sum[i * step];
+}
+
+/* `n` <= rows_together weight rows times `rows` (at most DIRECT_ROWS) activation rows. What `sums`
+ * holds where no block is counts for nothing, since d is +0 there. */
+INLINE void direct_group(const uint8_t *w, const int n, const struct activations *x, const int rows,
+                         const struct direct_layout l, direct_block_fn *block,
+                         struct group_sums *sums, float *y, size_t y_stride)
+{
+    const int blocks = x->blocks;
     __m256 chain[DIRECT_ROWS];
     for (int r = 0; r < rows; r++)
         chain[r] = _mm256_setzero_ps();
-    for (int g = 0; g < x->blocks; g += 8) {
-        struct group_sums sums;
-        int count = x->blocks - g < 8 ? x->blocks - g : 8;
-        const uint8_t *first = row + g * l.block_bytes;
-        for (int b = 0; b < count; b++) {
-            const uint8_t *at = first + b * l.block_bytes;
-            x86_prefetch_ahead(at, l.block_bytes);
-            block(at, x, g + b, rows, &sums, b);
-        }
-        for (int b = count; b < 8; b++) {
-            for (int r = 0; r < rows; r++) {
-                sums.sum[r][b] = _mm512_setzero_si512();
-                sums.min[r][b] = _mm_setzero_si128();
+    for (int g = 0; g < blocks; g += 8) {
+        int count = blocks - g < 8 ? blocks - g : 8;
+        const uint8_t *first = w + g * l.block_bytes, *at = first;
+        for (int i = 0; i < n; i++) {
+            for (int b = 0; b < count; b++, at += l.block_bytes) {
+                x86_prefetch_ahead(at, l.block_bytes);
+                block(at, x, g + b, rows, sums, i * count + b);
             }
         }
-        __m256 dw = load_d(first, l, count), dmin = dw;
+        __m256 dw = load_d(first, l, n * count), dmin = dw;
         dw = _mm256_mul_ps(dw, _mm256_set1_ps(l.d_factor)); /* exact */
         if (l.with_min)
-            dmin = x86_load_halves(first + l.d_at + 2, l.block_bytes, count);
+            dmin = x86_load_halves(first + l.d_at + 2, l.block_bytes, n * count);
         for (int r = 0; r < rows; r++) {
-            __m256 dx = load_scales(x[r].d + g, count);
-            __m256 isum = _mm256_cvtepi32_ps(sum_wide(sums.sum[r]));
+            __m256 dx = scales_for_group(x[r].d, g, blocks);
+            __m256 isum = _mm256_cvtepi32_ps(sum_wide(sums->sum[r]));
             chain[r] = _mm256_fmadd_ps(_mm256_mul_ps(dw, dx), isum, chain[r]);
             if (l.with_min) {
-                __m256 msum = _mm256_cvtepi32_ps(sum_narrow(sums.min[r]));
+                __m256 msum = _mm256_cvtepi32_ps(sum_narrow(sums->min[r]));
                 chain[r] = _mm256_fnmadd_ps(_mm256_mul_ps(dmin, dx), msum, chain[r]);
             }
         }
     }
-    for (int r = 0; r < rows; r++)
-        y[(size_t)r * y_stride] = add_tree(chain[r]);
+    for (int r = 0; r < rows; r++, y += y_stride) {
+        if (blocks <= 4)
+            add_short_trees(chain[r], blocks, n, y);
+        else
+            *y = add_tree(chain[r]);
+    }
 }
 
 INLINE void direct_rows(const void *w, int w_rows, const struct quant_act *x, int t, const int rows,
@@ -140,11 +174,20 @@ INLINE void direct_rows(const void *w, int w_rows, const struct quant_act *x, in
                         direct_block_fn *block)
 {
     struct activations a[DIRECT_ROWS];
-    for (int r = 0; r < rows; r++)
+    struct group_sums sums;
+    for (int r = 0; r < rows; r++) {
         take_activations(&a[r], x, t + r, order);
-    for (int j = 0; j < w_rows; j++)
-        direct_row((const uint8_t *)w + (size_t)j * (size_t)(a->blocks * l.block_bytes), a, rows, l,
-                   block, y + j, y_stride);
+        for (int i = 0; i < 8; i++) {
+            sums.sum[r][i] = _mm512_setzero_si512();
+            sums.min[r][i] = _mm_setzero_si128();
+        }
+    }
+    const int together = rows_together(a->blocks);
+    for (int j = 0; j < w_rows; j += together) {
+        const uint8_t *first = (const uint8_t *)w + (size_t)j * (size_t)(a->blocks * l.block_bytes);
+        int n = w_rows - j < together ? w_rows - j : together;
+        direct_group(first, n, a, rows, l, block, &sums, y + j, y_stride);
+    }
 }
 
 /* blocks_TYPE from block_TYPE. What it makes of the weights alone is the same for all rows, which
