@@ -9,6 +9,10 @@
 #define LATER_CHANCE 0.75
 #define SECOND_ROW 1.3 /* time of two rows by that of one, until it was measured */
 
+/* A window has to promise so much more than a plain step: what it is judged by was measured, and
+ * the best of several measured things is worse than it looks. */
+#define WORTH_IT 1.03
+
 #define LEARN_TIME 0.2
 #define LEARN_TRIED 0.5 /* time of a length that was not used for long */
 #define LEARN_CHANCE 0.1
@@ -46,7 +50,7 @@ static double estimate(const struct draft_gate *g, int rows)
 static int best_rows(const struct draft_gate *g, enum guess_kind kind, int most, double guess_us)
 {
     int best = 1;
-    double all_right = 1, expected = 1, best_rate = 1 / g->us[1];
+    double all_right = 1, expected = 1, best_rate = WORTH_IT / g->us[1];
     for (int rows = 2; rows <= most; rows++) {
         double us = g->us[rows] > 0 ? g->us[rows] : estimate(g, rows);
         all_right *= g->chance[kind][rows - 1];
