@@ -54,6 +54,8 @@ enum status command_synth(const struct options *o)
         .ngram_base = whole_or(o, OPTION_NGRAM_BASE, 20011),
         .ids_len = (int)whole_or(o, OPTION_IDS_LEN, 16384),
         .seed = whole_or(o, OPTION_SYNTH_SEED, 1),
+        .mtp = (enum synth_mtp)whole_or(o, OPTION_MTP, SYNTH_MTP_NO),
+        .mtp_right = option_given(o, OPTION_MTP_RIGHT) ? o->value[OPTION_MTP_RIGHT].real : 0.7,
     };
     struct err low;
     err_clear(&low);

@@ -48,6 +48,7 @@ struct strata_model *open_model(const struct options *o, int snapshots, struct s
         .window = whole(o, OPTION_WINDOW),
         .draft = (enum strata_draft)o->value[OPTION_DRAFT].whole,
         .draft_model = option_text(o, OPTION_DRAFT_MODEL),
+        .draft_rows = (int)o->value[OPTION_DRAFT_ROWS].whole,
         .snapshots = snapshots,
         .io = option_text(o, OPTION_IO),
         .io_depth = whole(o, OPTION_IO_DEPTH),

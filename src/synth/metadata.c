@@ -61,7 +61,7 @@ static void text(const struct keys *k, const char *key, const char *value)
 static void put_hyper(const struct keys *k, const struct synth_about *a, int32_t eos, int32_t image)
 {
     const struct synth_shape *s = a->shape;
-    int32_t ratios[128];
+    int32_t ratios[128] = {0}; /* the draft layer attends to everything */
     for (int l = 0; l < a->layers; l++)
         ratios[l] = (l + 1) % s->interval ? 0 : SYNTH_INDEX_RATIO;
     uint64_t offsets[SYNTH_NGRAM_TABLES], sum = 0;
@@ -76,7 +76,7 @@ static void put_hyper(const struct keys *k, const struct synth_about *a, int32_t
     number(k, "attention.indexer.head_count", SYNTH_INDEX_HEADS);
     number(k, "attention.indexer.key_length", SYNTH_INDEX_DIM);
     number(k, "attention.indexer.top_k", SYNTH_INDEX_BUDGET);
-    ints(k, "attention.compress_ratios", ratios, a->layers);
+    ints(k, "attention.compress_ratios", ratios, a->layers + a->has_draft);
     ints(k, "ple.layers", &ngram_layer, 1);
     number(k, "ple.ngram_size", SYNTH_NGRAM);
     number(k, "ple.heads_per_ngram", SYNTH_NGRAM_HEADS);
@@ -92,7 +92,9 @@ static void put_hyper(const struct keys *k, const struct synth_about *a, int32_t
 static void put_shape(const struct keys *k, const struct synth_about *a)
 {
     const struct synth_shape *s = a->shape;
-    number(k, "block_count", a->layers);
+    number(k, "block_count", a->layers + a->has_draft);
+    if (a->has_draft)
+        number(k, "nextn_predict_layers", 1);
     number(k, "context_length", s->context);
     number(k, "embedding_length", s->embd);
     number(k, "vocab_size", a->vocab);
@@ -177,8 +179,8 @@ bool synth_put_keys(const struct synth_about *a, struct gguf_writer *w, struct e
     bool is_full = a->vocab == s->vocab;
     int32_t eos = is_full ? s->eos : a->vocab - 1;
     char name[96];
-    snprintf(name, sizeof name, "%s of real shape, %s, %d layers, synthetic weights", s->arch,
-             a->mix, a->layers);
+    snprintf(name, sizeof name, "%s%s of real shape, %s, %d layers, synthetic weights",
+             a->has_model ? "" : "draft layer for a ", s->arch, a->mix, a->layers);
     text(&k, "general.architecture", s->arch);
     text(&k, "general.type", "model");
     text(&k, "general.name", name);

@@ -19,6 +19,7 @@ const char *const synth_group_names[SYNTH_GROUPS] = {
     [GROUP_ATTENTION] = "attention",
     [GROUP_NORMS] = "norms",
     [GROUP_HEAD] = "head",
+    [GROUP_DRAFT] = "draft layer",
 };
 
 /* qwen4exp: Qwen3.8-Flash-Next. The others: the releases named in docs/adding-a-model.md, of each
@@ -44,6 +45,7 @@ static const struct synth_shape shapes[] = {
      .has_sections = true,
      .has_gate = true,
      .rope_base = 1e7f,
+     .has_draft = true,
      .layers = 48,
      .vocab = 248320,
      .context = 262144,
@@ -87,6 +89,7 @@ static const struct synth_shape shapes[] = {
      .rotated = 64,
      .has_gate = true,
      .rope_base = 1e7f,
+     .has_draft = true,
      .layers = 48,
      .vocab = 151936,
      .context = 262144,
@@ -112,6 +115,7 @@ static const struct synth_shape shapes[] = {
      .has_sections = true,
      .has_gate = true,
      .rope_base = 1e7f,
+     .has_draft = true,
      .layers = 40,
      .vocab = 248320,
      .context = 262144,
@@ -181,6 +185,7 @@ struct building {
     const struct synth_shape *s;
     const struct mix *m;
     int mix, layer;
+    bool is_draft;
     struct synth_list *list;
     struct err *e;
 };
@@ -206,7 +211,7 @@ static void add(struct building *b, const char *name, int64_t n0, int64_t n1, in
                                               : 1,
                                .ne = {(uint64_t)n0, n1 ? (uint64_t)n1 : 1, n2 ? (uint64_t)n2 : 1},
                                .type = type,
-                               .group = group,
+                               .group = b->is_draft ? GROUP_DRAFT : group,
                                .fill = fill,
                                .a = x,
                                .b = y};
@@ -233,17 +238,27 @@ static double unit(const struct synth_shape *s)
     return 1 / (s->x_rms * sqrt(s->embd));
 }
 
+/* One that reads the streams; the others write to them too. */
+static void add_mixer(struct building *b, const char *prefix)
+{
+    const struct synth_shape *s = b->s;
+    int64_t wide = (int64_t)s->streams * s->embd;
+    char name[64];
+    snprintf(name, sizeof name, "%s_norm.weight", prefix);
+    ones(b, name, wide, GROUP_HYPER);
+    snprintf(name, sizeof name, "%s_down.weight", prefix);
+    matrix(b, name, wide, s->rank, TYPE_Q8_0, GROUP_HYPER, 4 / sqrt((double)wide));
+    snprintf(name, sizeof name, "%s_up.weight", prefix);
+    matrix(b, name, s->rank, wide, TYPE_Q8_0, GROUP_HYPER, 1 / (0.6 * sqrt(s->rank)));
+}
+
 static void add_hyper(struct building *b, const char *part)
 {
     const struct synth_shape *s = b->s;
     int64_t wide = (int64_t)s->streams * s->embd;
     char name[64];
-    snprintf(name, sizeof name, "hc_%s_norm.weight", part);
-    ones(b, name, wide, GROUP_HYPER);
-    snprintf(name, sizeof name, "hc_%s_down.weight", part);
-    matrix(b, name, wide, s->rank, TYPE_Q8_0, GROUP_HYPER, 4 / sqrt((double)wide));
-    snprintf(name, sizeof name, "hc_%s_up.weight", part);
-    matrix(b, name, s->rank, wide, TYPE_Q8_0, GROUP_HYPER, 1 / (0.6 * sqrt(s->rank)));
+    snprintf(name, sizeof name, "hc_%s", part);
+    add_mixer(b, name);
     snprintf(name, sizeof name, "hc_%s_inject.weight", part);
     matrix(b, name, wide, s->streams, TYPE_F32, GROUP_HYPER, 1 / sqrt((double)wide));
 }
@@ -312,7 +327,7 @@ static void add_experts(struct building *b)
     enum tensor_type wide = expert_type(b->mix, false, b->layer);
     enum tensor_type narrow = expert_type(b->mix, true, b->layer);
     add(b, "ffn_gate_inp.weight", s->embd, s->experts, 0, TYPE_F32, GROUP_ROUTER, FILL_ROUTER,
-        b->layer, 0);
+        b->layer, b->is_draft ? 0 : b->layer);
     add(b, "ffn_gate_exps.weight", s->embd, s->width, s->experts, wide, GROUP_EXPERTS, FILL_EXPERTS,
         unit(s), 0);
     add(b, "ffn_up_exps.weight", s->embd, s->width, s->experts, wide, GROUP_EXPERTS, FILL_EXPERTS,
@@ -339,40 +354,63 @@ static void add_layer(struct building *b, int layer)
     } else {
         ones(b, "attn_norm.weight", s->embd, GROUP_NORMS);
     }
-    if ((layer + 1) % s->interval)
+    if ((layer + 1) % s->interval && !b->is_draft)
         add_delta(b);
     else
         add_attention(b);
     if (!s->streams)
         ones(b, s->value_heads ? "post_attention_norm.weight" : "ffn_norm.weight", s->embd,
              GROUP_NORMS);
-    else if (layer == SYNTH_NGRAM_LAYER)
+    else if (layer == SYNTH_NGRAM_LAYER && !b->is_draft)
         add_ngram(b);
     add_experts(b);
     b->layer = -1;
 }
 
-bool synth_list_tensors(const struct synth_shape *s, int mix, int layers, int vocab,
-                        uint64_t ngram_rows, struct synth_list *out, struct err *e)
+static void add_model(struct building *b, const struct synth_parts *p)
 {
-    struct building b = {.s = s, .m = &mixes[mix], .mix = mix, .layer = -1, .list = out, .e = e};
-    add(&b, "token_embd.weight", s->embd, vocab, 0, b.m->table, GROUP_EMBEDDING, FILL_EMBED, 0, 0);
+    const struct synth_shape *s = b->s;
+    add(b, "token_embd.weight", s->embd, p->vocab, 0, b->m->table, GROUP_EMBEDDING, FILL_EMBED, 0,
+        0);
     if (s->streams)
-        matrix(&b, "per_layer_token_embd.weight", SYNTH_NGRAM_DIM, (int64_t)ngram_rows, b.m->ngram,
-               GROUP_NGRAM_TABLE, 1);
-    for (int l = 0; l < layers; l++)
-        add_layer(&b, l);
-    int64_t wide = (int64_t)s->streams * s->embd;
-    if (s->streams) {
-        ones(&b, "output_hc_norm.weight", wide, GROUP_HYPER);
-        matrix(&b, "output_hc_down.weight", wide, s->rank, TYPE_Q8_0, GROUP_HYPER,
-               4 / sqrt((double)wide));
-        matrix(&b, "output_hc_up.weight", s->rank, wide, TYPE_Q8_0, GROUP_HYPER,
-               1 / (0.6 * sqrt(s->rank)));
-    } else {
-        ones(&b, "output_norm.weight", s->embd, GROUP_NORMS);
-    }
-    add(&b, "output.weight", s->embd, vocab, 0, b.m->head, GROUP_HEAD, FILL_HEAD, 0, 0);
+        matrix(b, "per_layer_token_embd.weight", SYNTH_NGRAM_DIM, (int64_t)p->ngram_rows,
+               b->m->ngram, GROUP_NGRAM_TABLE, 1);
+    for (int l = 0; l < p->layers; l++)
+        add_layer(b, l);
+    if (s->streams)
+        add_mixer(b, "output_hc");
+    else
+        ones(b, "output_norm.weight", s->embd, GROUP_NORMS);
+    add(b, "output.weight", s->embd, p->vocab, 0, b->m->head, GROUP_HEAD, FILL_HEAD, 0, 0);
+}
+
+/* An attention layer, and what joins a token with the residual before it. Public files name no type
+ * for that matrix that is more common than others: a guess. */
+static void add_draft(struct building *b, int layer)
+{
+    const struct synth_shape *s = b->s;
+    b->is_draft = true;
+    add_layer(b, layer);
+    b->layer = layer;
+    ones(b, "nextn.enorm.weight", s->embd, GROUP_DRAFT);
+    ones(b, "nextn.hnorm.weight", (int64_t)s->embd * (s->streams ? s->streams : 1), GROUP_DRAFT);
+    add(b, "nextn.eh_proj.weight", 2 * (int64_t)s->embd, s->embd, 0, TYPE_Q8_0, GROUP_DRAFT,
+        FILL_JOIN, 0, 0);
+    if (s->streams)
+        add_mixer(b, "nextn.hc_head");
+    else
+        ones(b, "nextn.shared_head_norm.weight", s->embd, GROUP_DRAFT);
+    b->layer = -1;
+}
+
+bool synth_list_tensors(const struct synth_parts *p, struct synth_list *out, struct err *e)
+{
+    struct building b = {
+        .s = p->shape, .m = &mixes[p->mix], .mix = p->mix, .layer = -1, .list = out, .e = e};
+    if (p->has_model)
+        add_model(&b, p);
+    if (p->has_draft)
+        add_draft(&b, p->layers);
     return e->code == ERR_NONE;
 }
 

@@ -53,6 +53,7 @@ struct synth_shape {
     float rope_base;
     int layers, vocab, context; /* of the release */
     int eos, image;             /* at the release's vocabulary */
+    bool has_draft;             /* releases have a draft (MTP) layer */
     const char *pre;            /* the tokenizer's splitting rule */
     double x_rms;               /* of what enters a block */
     double head_norm;           /* of a row of the head, for a best logit of about 12 */
@@ -70,6 +71,7 @@ enum synth_group {
     GROUP_ATTENTION,
     GROUP_NORMS,
     GROUP_HEAD,
+    GROUP_DRAFT,
     SYNTH_GROUPS,
 };
 extern const char *const synth_group_names[SYNTH_GROUPS];
@@ -81,7 +83,8 @@ enum synth_fill {
     FILL_ROUTER,
     FILL_EXPERTS,
     FILL_EMBED,
-    FILL_HEAD
+    FILL_HEAD,
+    FILL_JOIN
 };
 
 struct synth_tensor {
@@ -91,8 +94,8 @@ struct synth_tensor {
     enum tensor_type type;
     enum synth_group group;
     enum synth_fill fill;
-    double a,
-        b; /* RANDOM, EXPERTS: a is the deviation; UNIFORM: from a to b; ROUTER: a is the layer */
+    double a, b; /* RANDOM, EXPERTS: a is the deviation; UNIFORM: from a to b; ROUTER: a is the
+                  * layer, b how many layers add to what enters it */
 };
 
 struct synth_list {
@@ -107,8 +110,13 @@ const struct synth_shape *synth_shape_of(const char *arch);
 int synth_mix_of(const char *name);
 
 /* The tensors of a file in file order; freed by mem_free(list->tensor). */
-bool synth_list_tensors(const struct synth_shape *s, int mix, int layers, int vocab,
-                        uint64_t ngram_rows, struct synth_list *out, struct err *e);
+struct synth_parts {
+    const struct synth_shape *shape;
+    int mix, layers, vocab;
+    uint64_t ngram_rows;
+    bool has_model, has_draft; /* what is in the file; the draft layer is layer number `layers` */
+};
+bool synth_list_tensors(const struct synth_parts *p, struct synth_list *out, struct err *e);
 uint64_t synth_tensor_bytes(const struct synth_tensor *t);
 
 /* ---- metadata.c ---- */
@@ -117,6 +125,7 @@ struct synth_about {
     const struct synth_shape *shape;
     const char *mix;
     int layers, vocab;
+    bool has_model, has_draft;
     const uint64_t *tables; /* [SYNTH_NGRAM_TABLES] sizes of the tables of n-grams */
 };
 /* All keys of the file. */

@@ -39,11 +39,12 @@ struct synth {
 
     /* While writing. */
     struct tokens tokens;
+    double kept; /* tokens_draft_kept */
     struct pool_of_blocks pools[POOLS_MOST];
     int n_pools;
     struct synth_random slices;
     struct pool *workers;
-    float *row;           /* [threads][embd] */
+    float *row;           /* [threads][2 embd] */
     uint8_t *room;        /* [ROWS_AT_ONCE][largest row] */
     const uint8_t *chunk; /* what is handed out next: chunk[0 .. left - 1] */
     size_t left;
@@ -97,6 +98,8 @@ static bool check_options(struct synth *s, const struct synth_options *o, struct
     if (o->ngram_base < 2 || o->ngram_base > (uint64_t)1 << 31)
         return err_set(e, ERR_USAGE, "--ngram-base %" PRIu64 ": it must be 2 to 2^31",
                        o->ngram_base);
+    if (o->mtp && !s->shape->has_draft)
+        return err_set(e, ERR_USAGE, "--mtp: releases of %s have no draft layer", o->arch);
     s->options = *o;
     /* The head keeps its share of the bytes. */
     if (!o->vocab) {
@@ -112,12 +115,19 @@ static bool write_data(void *ctx, uint64_t offset, void *to, size_t n, struct er
 static bool build(struct synth *s, struct err *e)
 {
     uint64_t rows = (find_tables(s->options.ngram_base, s->tables) + 127) / 128 * 128;
-    struct synth_about about = {s->shape, s->options.mix, s->options.layers, s->options.vocab,
-                                s->tables};
+    const struct synth_options *o = &s->options;
+    struct synth_parts parts = {.shape = s->shape,
+                                .mix = synth_mix_of(o->mix),
+                                .layers = o->layers,
+                                .vocab = o->vocab,
+                                .ngram_rows = rows,
+                                .has_model = o->mtp != SYNTH_MTP_ONLY,
+                                .has_draft = o->mtp != SYNTH_MTP_NO};
+    struct synth_about about = {s->shape,        o->mix,          o->layers, o->vocab,
+                                parts.has_model, parts.has_draft, s->tables};
     s->writer = gguf_writer_new(e);
     if (!s->writer || !synth_put_keys(&about, s->writer, e) ||
-        !synth_list_tensors(s->shape, synth_mix_of(s->options.mix), s->options.layers,
-                            s->options.vocab, rows, &s->list, e))
+        !synth_list_tensors(&parts, &s->list, e))
         return false;
     s->source = mem_alloc_array((size_t)s->list.n, sizeof *s->source, "tensors", e);
     if (!s->source)
@@ -172,11 +182,11 @@ uint64_t synth_bytes(const struct synth *s)
 
 /* ---- The table ------------------------------------------------------------------------------ */
 
-/* Bytes of a tensor that one token reads. */
+/* Bytes of a tensor that one token reads; of the draft layer, one guess. */
 static uint64_t bytes_read(const struct synth *s, const struct synth_tensor *t)
 {
     uint64_t bytes = synth_tensor_bytes(t);
-    if (t->group == GROUP_EXPERTS)
+    if (t->fill == FILL_EXPERTS)
         return bytes / (uint64_t)s->shape->experts * (uint64_t)s->shape->used;
     if (t->group == GROUP_EMBEDDING)
         return bytes / t->ne[1];
@@ -189,7 +199,7 @@ uint64_t synth_bytes_per_token(const struct synth *s)
 {
     uint64_t sum = 0;
     for (int i = 0; i < s->list.n; i++)
-        sum += bytes_read(s, &s->list.tensor[i]);
+        sum += s->list.tensor[i].group == GROUP_DRAFT ? 0 : bytes_read(s, &s->list.tensor[i]);
     return sum;
 }
 
@@ -229,8 +239,9 @@ void synth_table(const struct synth *s, struct json_out *out)
         put_group(s, (enum synth_group)g, out);
     for (int i = 0; i < s->list.n; i++)
         experts +=
-            s->list.tensor[i].group == GROUP_EXPERTS ? synth_tensor_bytes(&s->list.tensor[i]) : 0;
-    int records = o->layers * s->shape->experts;
+            s->list.tensor[i].fill == FILL_EXPERTS ? synth_tensor_bytes(&s->list.tensor[i]) : 0;
+    int layers = o->mtp == SYNTH_MTP_ONLY ? 1 : o->layers + (o->mtp == SYNTH_MTP_IN);
+    int records = layers * s->shape->experts;
     json_putf(out, "%-20s%12.2f%15.3f   one expert %.4f MB\n", "file",
               (double)synth_bytes(s) * 1e-6, (double)synth_bytes_per_token(s) * 1e-6,
               (double)experts * 1e-6 / records);
@@ -283,19 +294,21 @@ static void compute_rows(void *ctx, int chunk, int worker)
 {
     struct synth *s = ctx;
     const struct synth_tensor *t = s->table;
-    size_t embd = (size_t)s->shape->embd, row_bytes = tensor_row_bytes(t->type, embd);
-    float *x = s->row + (size_t)worker * embd;
+    size_t n = (size_t)t->ne[0], row_bytes = tensor_row_bytes(t->type, t->ne[0]);
+    float *x = s->row + (size_t)worker * 2 * (size_t)s->shape->embd;
     for (int i = chunk * ROWS_A_CHUNK; i < (chunk + 1) * ROWS_A_CHUNK; i++) {
         uint64_t id = s->unit + (uint64_t)i;
         if (i >= ROWS_AT_ONCE || id >= t->ne[1])
             return;
         if (t->fill == FILL_ROUTER)
-            tokens_router(&s->tokens, (int)t->a, (int)id, x);
+            tokens_router(&s->tokens, (int)t->a, (int)t->b, (int)id, x);
+        else if (t->fill == FILL_JOIN)
+            tokens_join(&s->tokens, s->kept, (int)id, x);
         else if (t->fill == FILL_EMBED)
             tokens_embed(&s->tokens, (int64_t)id, x);
         else
             tokens_head(&s->tokens, (int64_t)id, x);
-        blocks_encode(t->type, x, embd, s->room + (size_t)i * row_bytes);
+        blocks_encode(t->type, x, n, s->room + (size_t)i * row_bytes);
     }
 }
 
@@ -334,7 +347,8 @@ static bool next_chunk(struct synth *s, const struct synth_tensor *t, struct err
         return take_slice(s, t, (size_t)(t->ne[0] * t->ne[1]) / values, true, e);
     if (t->fill == FILL_RANDOM && values > 1)
         return take_slice(s, t, (size_t)(t->ne[0] * t->ne[1] / values - s->unit), false, e);
-    if (t->fill == FILL_ROUTER || t->fill == FILL_EMBED || t->fill == FILL_HEAD)
+    if (t->fill == FILL_ROUTER || t->fill == FILL_EMBED || t->fill == FILL_HEAD ||
+        t->fill == FILL_JOIN)
         take_rows(s, t);
     else
         take_numbers(s, t);
@@ -390,8 +404,11 @@ static bool prepare(struct synth *s, struct err *e)
 {
     size_t embd = (size_t)s->shape->embd;
     s->slices = random_stream(s->options.seed, SLICES);
-    s->row = mem_alloc_array((size_t)pool_threads(s->workers) * embd, sizeof(float), "a row", e);
+    s->row =
+        mem_alloc_array((size_t)pool_threads(s->workers) * 2 * embd, sizeof(float), "a row", e);
     s->room = mem_alloc_array(ROWS_AT_ONCE * embd, sizeof(float), "rows", e);
+    s->kept =
+        tokens_draft_kept(s->options.mtp_right, s->options.vocab - SYNTH_SPECIAL, s->shape->embd);
     return s->row && s->room &&
            tokens_create(&s->tokens, s->shape, s->options.layers, s->options.vocab, s->options.seed,
                          e);
@@ -431,7 +448,7 @@ bool synth_write(struct synth *s, const char *path, struct pool *workers,
     s->all = synth_bytes(s);
     bool ok = check_room(path, s->all, e) && prepare(s, e) &&
               gguf_writer_write(s->writer, path, e) &&
-              (!s->options.ids_len || write_ids(s, path, e));
+              (!s->options.ids_len || s->options.mtp == SYNTH_MTP_ONLY || write_ids(s, path, e));
     free_writing(s);
     return ok;
 }

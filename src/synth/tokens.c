@@ -6,7 +6,7 @@
 #include "base/mem.h"
 
 enum { POOL = 4096 };
-enum purpose { BASIS, TOPICS, OWN, SPECIAL, TEXT, ROUTERS };
+enum purpose { BASIS, TOPICS, OWN, SPECIAL, TEXT, ROUTERS, JOINS = 1 << 30 };
 
 static int64_t common(int64_t a, int64_t b)
 {
@@ -158,14 +158,14 @@ void tokens_head(const struct tokens *t, int64_t id, float *out)
     add_own(t, before * t->step % t->n, t->head_norm, out);
 }
 
-void tokens_router(const struct tokens *t, int layer, int expert, float *out)
+void tokens_router(const struct tokens *t, int layer, int before, int expert, float *out)
 {
     const struct synth_shape *s = t->shape;
     struct synth_random r =
         random_stream(t->seed, ROUTERS + (uint64_t)layer * 65536 + (uint64_t)expert);
-    double deep =
-        sqrt(1 + 2 * layer * SYNTH_BLOCK_OUT * SYNTH_BLOCK_OUT); /* the embedding's share shrinks */
-    double length = s->x_rms * sqrt(s->embd); /* of the vector that enters the router */
+    double deep = sqrt(1 + 2 * before * SYNTH_BLOCK_OUT *
+                               SYNTH_BLOCK_OUT); /* the embedding's share shrinks */
+    double length = s->x_rms * sqrt(s->embd);    /* of the vector that enters the router */
     double popular = (double)random_between(&r, -1, 1) * sqrt(3) * SYNTH_R_POPULAR;
     float topic[SYNTH_TOPICS];
     random_normal(&r, topic, SYNTH_TOPICS, 1);
@@ -176,6 +176,58 @@ void tokens_router(const struct tokens *t, int layer, int expert, float *out)
     for (int j = 0; j < SYNTH_TOPICS; j++)
         add_scaled(out, t->basis + (size_t)(1 + j) * (size_t)s->embd, s->embd,
                    (float)by * topic[j]);
+}
+
+/* ---- The draft layer ------------------------------------------------------------------------ */
+
+/* The probability that a normal number around `ahead` is larger than n around 0, all of deviation
+ * 1: the integral over x of its density times exp(-n Q(x)), Q being what lies above x. */
+static double wins(double ahead, double n)
+{
+    const double step = 1.0 / 64;
+    double above = 0, sum = 0;
+    for (int i = 16 * 64; i > 0; i--) { /* from far above downwards, so that Q is exact there */
+        double x = (i - 0.5) * step, from = x - ahead;
+        double density = 0.39894228 * (double)fmath_exp((float)(-x * x / 2)) * step;
+        double own = 0.39894228 * (double)fmath_exp((float)(-from * from / 2)) * step;
+        above += density / 2;
+        sum += n * above < 80 ? own * (double)fmath_exp((float)(-n * above)) : 0;
+        above += density / 2;
+    }
+    return sum;
+}
+
+double tokens_draft_kept(double right, int64_t n, int embd)
+{
+    if (right >= 1)
+        return 1;
+    double least = 0, most = 12;
+    for (int i = 0; i < 20 && right > 0; i++) {
+        double middle = (least + most) / 2;
+        if (wins(middle, (double)n) < right)
+            least = middle;
+        else
+            most = middle;
+    }
+    /* Against the row of any other token all that arrives is noise; two blocks have added to it. */
+    double noise = sqrt(1 + 2 * SYNTH_BLOCK_OUT * SYNTH_BLOCK_OUT);
+    double part = least * noise / sqrt(SYNTH_E_TOKEN * embd);
+    double shared = (1 + SYNTH_TOPICS) / (double)embd; /* goes through with the topics */
+    double kept = ((part < 1 ? part : 1) - shared) / (1 - shared);
+    return rint(kept * 4096) / 4096; /* the same on all machines */
+}
+
+void tokens_join(const struct tokens *t, double kept, int row, float *out)
+{
+    int d = t->shape->embd;
+    struct synth_random r = random_stream(t->seed, JOINS + (uint64_t)row);
+    double noise = SYNTH_E_TOKEN * (1 - kept * kept); /* half of it of either vector */
+    random_normal(&r, out, 2 * d, (float)sqrt(noise / (2 * d)));
+    for (int j = 0; j <= SYNTH_TOPICS; j++) {
+        const float *x = t->basis + (size_t)j * (size_t)d;
+        add_scaled(out, x, d, (float)(1 - kept) * x[row]);
+    }
+    out[row] += (float)kept;
 }
 
 void tokens_text(const struct tokens *t, int n, int32_t *out)

@@ -2,7 +2,8 @@
 /* Vectors of tokens and experts. Tokens lie on a chain: the token at place p has the id p * step
  * mod n. Along the chain topics drift as an AR(1) process. The head's row of a token is the own
  * vector of its predecessor, so that greedy decoding walks along the chain with a wide margin: it
- * neither loops nor depends on rounding. */
+ * neither loops nor depends on rounding. The draft layer sees less of that vector than the model,
+ * so that it guesses right as often as is asked. */
 #ifndef STRATA_SYNTH_TOKENS_H
 #define STRATA_SYNTH_TOKENS_H
 
@@ -27,8 +28,16 @@ void tokens_free(struct tokens *t);
 /* Rows of the tables: [embd]. */
 void tokens_embed(const struct tokens *t, int64_t id, float *out);
 void tokens_head(const struct tokens *t, int64_t id, float *out);
-/* Row of the router of `layer` for an expert: [embd]. */
-void tokens_router(const struct tokens *t, int layer, int expert, float *out);
+/* Row of the router of `layer` for an expert: [embd]. before: layers that have added to what enters
+ * it. */
+void tokens_router(const struct tokens *t, int layer, int before, int expert, float *out);
+/* The part of a token's own vector that a draft layer has to keep, outside the space of topics, to
+ * guess the next token with the probability `right`, where there are n tokens; the rest is noise.
+ * At most 1; a little below 0 for 0. */
+double tokens_draft_kept(double right, int64_t n, int embd);
+/* Row of the matrix that joins a token's embedding with the residual before it: [2 embd]. What all
+ * tokens share and their topics go through as they are. */
+void tokens_join(const struct tokens *t, double kept, int row, float *out);
 /* A text of n ids: each the next on the chain, but that 1.5 % jump back by up to 50. */
 void tokens_text(const struct tokens *t, int n, int32_t *out);
 

@@ -44,6 +44,10 @@ class DraftModel(Case):
                     self.assertEqual(drafted["text"], plain["text"])
                     self.assertTrue(0 <= drafted["accepted"] <= drafted["drafted"] and drafted["drafted"] > 0, drafted)
                     right += drafted["accepted"]
+                forced = self.succeeds(*run, "--draft-model", layer, "--draft-rows", "3", "--json").json()
+                self.assertEqual(forced["ids"], plain["ids"])
+                steps = forced["tokens"] - 1 - forced["accepted"]  # two guesses in each, but for gaps and the end
+                self.assertTrue(2 * steps - 8 <= forced["drafted"] <= 2 * steps, forced)
                 done = self.succeeds(*run, "--draft-model", layer)
                 self.assertEqual(done.out.decode().rstrip("\n"), plain["text"].rstrip("\n"))
                 counts = re.search(r", (\d+) of (\d+) guesses right", done.err.decode())

@@ -146,9 +146,20 @@ class Synth(Case):
         self.assertIn(b"one expert 1.4752 MB", shown)
         self.assertFalse(os.path.exists(out))
 
+    def test_a_draft_layer_is_counted_apart_from_what_a_token_reads(self):
+        plain, both, alone = (self.succeeds("synth", self.path("m.gguf"), "--dry-run", *more).out.decode().splitlines()
+                              for more in ((), ("--mtp", "in"), ("--mtp", "only")))
+        self.assertEqual(both[:-2], plain[:-1])
+        self.assertEqual(both[-2], alone[-2])
+        self.assertTrue(both[-2].startswith("draft layer "), both)
+        self.assertEqual(both[-1].split()[2], plain[-1].split()[2])
+        self.assertGreater(float(both[-1].split()[1]), float(plain[-1].split()[1]) + 800)
+
     def test_what_cannot_be_made_is_refused_before_writing(self):
         out = self.path("m.gguf")
         self.fails(1, "synth", out, "--arch", "llama", names=["llama", "qwen3moe"])
+        self.fails(1, "synth", out, "--arch", "qwen3moe", "--mtp", "in", names=["--mtp", "qwen3moe"])
+        self.fails(2, "synth", out, "--mtp-right", "1.5", names=["--mtp-right"])
         self.fails(2, "synth", names=["file to write"])
         self.assertEqual(os.listdir(self.folder), [])
 

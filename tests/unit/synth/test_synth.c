@@ -124,12 +124,75 @@ static void test_router_logits_have_their_parts(void **state)
     static float x[EMBD], row[EMBD], logits[EXPERTS];
     tokens_embed(&t, 17, x);
     for (int i = 0; i < EXPERTS; i++) {
-        tokens_router(&t, 0, i, row);
+        tokens_router(&t, 0, 0, i, row);
         logits[i] = (float)product(row, x, EMBD);
     }
     double all = sqrt(SYNTH_R_POPULAR * SYNTH_R_POPULAR + SYNTH_R_TOPIC * SYNTH_R_TOPIC +
                       SYNTH_R_NOISE * SYNTH_R_NOISE);
     assert_true(rms(logits, EXPERTS) > 0.6 * all && rms(logits, EXPERTS) < 1.6 * all);
+    tokens_free(&t);
+}
+
+enum { TRIES = 100, NARROW = 512 };
+
+/* Guesses of a draft layer that were right: its input as tokens_join makes it of a token and of
+ * another one before it, without attention and experts. */
+static int right_guesses(const struct tokens *t, double right)
+{
+    static float input[TRIES][NARROW], embed[TRIES][2 * NARROW], row[2 * NARROW];
+    double kept = tokens_draft_kept(right, t->n, NARROW), best[TRIES];
+    int64_t chosen[TRIES];
+    for (int i = 0; i < TRIES; i++) {
+        tokens_embed(t, 3 + 7 * i, embed[i]);
+        tokens_embed(t, 1 + 11 * i, embed[i] + NARROW);
+        best[i] = -1e9;
+    }
+    for (int j = 0; j < NARROW; j++) {
+        tokens_join(t, kept, j, row);
+        for (int i = 0; i < TRIES; i++)
+            input[i][j] = (float)product(row, embed[i], 2 * NARROW);
+    }
+    for (int64_t c = 0; c < t->n; c++) {
+        tokens_head(t, c, row);
+        for (int i = 0; i < TRIES; i++) {
+            double logit = product(row, input[i], NARROW);
+            chosen[i] = logit > best[i] ? c : chosen[i];
+            best[i] = logit > best[i] ? logit : best[i];
+        }
+    }
+    int n = 0;
+    for (int64_t i = 0; i < TRIES; i++) {
+        assert_true(fabs(rms(input[i], NARROW) - 1) < 0.35);
+        n += chosen[i] == ((3 + 7 * i) * t->back + 1) % t->n * t->step % t->n;
+    }
+    return n;
+}
+
+static void test_a_draft_layer_guesses_right_as_often_as_asked(void **state)
+{
+    (void)state;
+    struct tokens t;
+    struct err e;
+    err_clear(&e);
+    struct synth_shape narrow = *synth_shape_of("qwen35moe");
+    narrow.embd = NARROW;
+    assert_true(tokens_create(&t, &narrow, 4, 2048, 3, &e));
+    static const struct {
+        double right;
+        int least, most; /* of TRIES */
+    } shares[] = {{0, 0, 1}, {0.3, 20, 40}, {0.8, 70, 90}, {1, 100, 100}};
+    double before = -1;
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        double kept = tokens_draft_kept(shares[i].right, t.n, NARROW);
+        assert_true(kept > before);
+        before = kept;
+        int n = right_guesses(&t, shares[i].right);
+        print_message("%.1f: %d of %d\n", shares[i].right, n, TRIES);
+        assert_in_range(n, shares[i].least, shares[i].most);
+    }
+    /* The more tokens there are, the more of it must arrive. */
+    assert_true(tokens_draft_kept(0.5, 200000, 2560) > tokens_draft_kept(0.5, 2000, 2560));
+    assert_true(tokens_draft_kept(1, 200000, 2560) == 1);
     tokens_free(&t);
 }
 
@@ -168,11 +231,85 @@ static void test_releases_have_their_tensors(void **state)
             fail_msg("%s: %.3f GB", releases[i].arch, gb);
         synth_free(s);
         struct synth_list list = {0};
-        assert_true(synth_list_tensors(synth_shape_of(releases[i].arch), 0, releases[i].layers,
-                                       releases[i].vocab, 128, &list, &e));
+        struct synth_parts parts = {.shape = synth_shape_of(releases[i].arch),
+                                    .layers = releases[i].layers,
+                                    .vocab = releases[i].vocab,
+                                    .ngram_rows = 128,
+                                    .has_model = true};
+        assert_true(synth_list_tensors(&parts, &list, &e));
         if (releases[i].tensors)
             assert_int_equal(list.n, releases[i].tensors);
         mem_free(list.tensor);
+    }
+}
+
+/* Tensors of a file; freed by the caller. */
+static struct synth_list list_of(const char *arch, bool has_model, bool has_draft)
+{
+    struct synth_list list = {0};
+    struct err e;
+    err_clear(&e);
+    struct synth_parts parts = {.shape = synth_shape_of(arch),
+                                .layers = 6,
+                                .vocab = 2560,
+                                .ngram_rows = 128,
+                                .has_model = has_model,
+                                .has_draft = has_draft};
+    assert_true(synth_list_tensors(&parts, &list, &e));
+    return list;
+}
+
+/* The first of that name; its shape has to be this one. */
+static void assert_shape(const struct synth_list *list, const char *name, uint64_t n0, uint64_t n1,
+                         uint64_t n2)
+{
+    for (int i = 0; i < list->n; i++)
+        if (!strcmp(list->tensor[i].name, name)) {
+            assert_int_equal(list->tensor[i].ne[0], n0);
+            assert_int_equal(list->tensor[i].ne[1], n1);
+            assert_int_equal(list->tensor[i].ne[2], n2);
+            return;
+        }
+    fail_msg("%s is missing", name);
+}
+
+/* Tensors of the draft layer as the specifications count them, alone and behind a model's, which
+ * stay what they are. */
+static void test_a_draft_layer_has_its_tensors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arch;
+        int tensors;
+    } archs[] = {{"qwen4exp", 32}, {"qwen3next", 20}, {"qwen35moe", 20}};
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
+        const struct synth_shape *s = synth_shape_of(archs[i].arch);
+        uint64_t d = (uint64_t)s->embd, streams = s->streams ? (uint64_t)s->streams : 1;
+        struct synth_list plain = list_of(archs[i].arch, true, false);
+        struct synth_list both = list_of(archs[i].arch, true, true);
+        struct synth_list alone = list_of(archs[i].arch, false, true);
+        assert_int_equal(alone.n, archs[i].tensors);
+        assert_int_equal(both.n, plain.n + alone.n);
+        for (int t = 0; t < both.n; t++) {
+            const struct synth_tensor *own =
+                t < plain.n ? &plain.tensor[t] : &alone.tensor[t - plain.n];
+            assert_memory_equal(&both.tensor[t], own, sizeof *own);
+            assert_int_equal(own->group == GROUP_DRAFT, t >= plain.n);
+            assert_int_equal(!strncmp(own->name, "blk.6.", 6), t >= plain.n);
+        }
+        assert_shape(&alone, "blk.6.nextn.eh_proj.weight", 2 * d, d, 1);
+        assert_shape(&alone, "blk.6.nextn.enorm.weight", d, 1, 1);
+        assert_shape(&alone, "blk.6.nextn.hnorm.weight", streams * d, 1, 1);
+        assert_shape(&alone,
+                     s->streams ? "blk.6.nextn.hc_head_norm.weight"
+                                : "blk.6.nextn.shared_head_norm.weight",
+                     streams * d, 1, 1);
+        assert_shape(&alone, "blk.6.attn_q.weight", d, (uint64_t)(2 * s->heads * s->head), 1);
+        assert_shape(&alone, "blk.6.ffn_down_exps.weight", (uint64_t)s->width, d,
+                     (uint64_t)s->experts);
+        mem_free(plain.tensor);
+        mem_free(both.tensor);
+        mem_free(alone.tensor);
     }
 }
 
@@ -194,6 +331,13 @@ static void test_what_makes_no_sense_is_refused(void **state)
         if (!strstr(e.text, bad[i].word))
             fail_msg("'%s' lacks '%s'", e.text, bad[i].word);
     }
+    struct err e;
+    err_clear(&e);
+    assert_null(synth_create(
+        &(struct synth_options){
+            .arch = "qwen3moe", .mix = "q8", .layers = 4, .ngram_base = 9, .mtp = SYNTH_MTP_IN},
+        &e));
+    assert_non_null(strstr(e.text, "qwen3moe have no draft layer"));
 }
 
 int main(void)
@@ -202,8 +346,10 @@ int main(void)
         cmocka_unit_test(test_drawn_blocks_have_the_deviation),
         cmocka_unit_test(test_encoded_values_come_back),
         cmocka_unit_test(test_the_head_answers_with_the_next_of_the_chain),
+        cmocka_unit_test(test_a_draft_layer_guesses_right_as_often_as_asked),
         cmocka_unit_test(test_router_logits_have_their_parts),
         cmocka_unit_test(test_releases_have_their_tensors),
+        cmocka_unit_test(test_a_draft_layer_has_its_tensors),
         cmocka_unit_test(test_what_makes_no_sense_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
