@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `strata bench`: how fast a model runs here. Prompt and answer are timed apart, several times,
  * each from an empty state; ids are taken and invented exactly as the peers' program does, so that
- * both do the same work. */
+ * both do the same work. With several depths one text passes them all: what was fed and answered at
+ * one of them is part of what lies before the next. */
 #include "cli/bench.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,17 +19,21 @@
 #include "cli/profile.h"
 #include "gguf/gguf.h"
 
+#define DEPTHS_MOST 32
+
 /* ids[0 .. forced - 1] come from the file; decoding beyond them takes the best token. */
 struct bench {
     const struct options *o;
     struct strata_model *model;
     struct strata_session *session;
     struct strata_model_info info;
-    int32_t *ids; /* [depth + prompt + tokens] */
-    size_t forced, depth, prompt, tokens, reps;
-    double *latency_ms;       /* [tokens] */
-    double *prefill, *decode; /* [reps], tok/s */
-    struct json_out list;     /* of the repetitions */
+    int32_t *ids; /* [last depth + prompt + tokens] */
+    size_t forced, prompt, tokens, reps;
+    size_t depth[DEPTHS_MOST], n_depths;
+    double *latency_ms; /* [tokens] */
+    /* [n_depths][reps], tok/s; before: of the tokens between the depth and what came before it */
+    double *before, *prefill, *decode;
+    struct json_out list; /* of the repetitions */
     uint64_t bytes_per_token;
     double memory_gb_s;
     struct profile profile; /* of the last repetition */
@@ -62,6 +68,34 @@ static size_t whole(const struct options *o, enum option which, size_t otherwise
     return option_given(o, which) ? (size_t)o->value[which].whole : otherwise;
 }
 
+static size_t need_of(const struct bench *b)
+{
+    return b->depth[b->n_depths - 1] + b->prompt + b->tokens;
+}
+
+/* Each depth lies behind what is fed at the one before it. */
+static bool read_depths(struct bench *b, struct strata_error *e)
+{
+    const char *list = option_text(b->o, OPTION_DEPTH), *at = list ? list : "0";
+    for (;; at++) {
+        char *end;
+        errno = 0;
+        unsigned long n = strtoul(at, &end, 10);
+        if (end == at || *at < '0' || *at > '9' || (*end && *end != ',') || errno || n > INT_MAX)
+            return fail(e, STRATA_USAGE, "--depth %s: it must be a number, or several and commas",
+                        list);
+        if (b->n_depths == DEPTHS_MOST)
+            return fail(e, STRATA_USAGE, "--depth: more than %d depths", DEPTHS_MOST);
+        if (b->n_depths && n < need_of(b))
+            return fail(e, STRATA_USAGE, "--depth %s: %lu is less than the %zu tokens before it",
+                        list, n, need_of(b));
+        b->depth[b->n_depths++] = n;
+        at = end;
+        if (!*at)
+            return true;
+    }
+}
+
 /* Ids that a file does not give are those of xorshift64, as in the peers' program. */
 static void invent_ids(struct bench *b, size_t from, size_t need)
 {
@@ -76,7 +110,7 @@ static void invent_ids(struct bench *b, size_t from, size_t need)
 
 static bool read_ids(struct bench *b, struct strata_error *e)
 {
-    size_t need = b->depth + b->prompt + b->tokens, n = 0;
+    size_t need = need_of(b), n = 0;
     int32_t *given = NULL;
     const char *path = option_text(b->o, OPTION_IDS);
     if (path) {
@@ -106,8 +140,10 @@ static bool allocate(struct bench *b, struct strata_error *e)
     struct err low;
     err_clear(&low);
     b->latency_ms = mem_alloc_array(b->tokens + 1, sizeof *b->latency_ms, "latencies", &low);
-    b->prefill = mem_alloc_array(b->reps, sizeof *b->prefill, "results", &low);
-    b->decode = mem_alloc_array(b->reps, sizeof *b->decode, "results", &low);
+    size_t results = b->n_depths * b->reps;
+    b->before = mem_alloc_array(results, sizeof *b->before, "results", &low);
+    b->prefill = mem_alloc_array(results, sizeof *b->prefill, "results", &low);
+    b->decode = mem_alloc_array(results, sizeof *b->decode, "results", &low);
     return take_error(e, &low);
 }
 
@@ -135,25 +171,22 @@ static bool count_bytes(struct bench *b, struct strata_error *e)
 
 /* ---- One repetition ------------------------------------------------------------------------- */
 
-static bool feed_prompt(struct bench *b, int64_t *us, struct strata_error *e)
+static const struct strata_pass quiet = {.cancel = &interrupted};
+
+/* Feeds ids[from .. to - 1]; their speed in tokens a second, 0 of none. */
+static bool feed(struct bench *b, size_t from, size_t to, double *speed, struct strata_error *e)
 {
-    static const struct strata_pass quiet = {.cancel = &interrupted};
-    if (!strata_session_reset(b->session, e) ||
-        (b->depth && !strata_feed(b->session, b->ids, b->depth, &quiet, e)))
-        return false;
-    strata_stats_reset(b->model);
     int64_t began = clock_us();
-    bool ok = !b->prompt || strata_feed(b->session, b->ids + b->depth, b->prompt, &quiet, e);
-    *us = clock_us() - began;
-    return ok;
+    if (to > from && !strata_feed(b->session, b->ids + from, to - from, &quiet, e))
+        return false;
+    *speed = to > from ? per_second(to - from, clock_us() - began) : 0;
+    return true;
 }
 
 /* The best token is found after every step, as in a greedy answer. */
-static bool decode(struct bench *b, int64_t *us, struct strata_error *e)
+static bool decode(struct bench *b, size_t at, double *speed, struct strata_error *e)
 {
-    static const struct strata_pass quiet = {.cancel = &interrupted};
     const struct strata_sampling greedy = {.top_p = 1, .repetition_penalty = 1};
-    size_t at = b->depth + b->prompt;
     int32_t next = b->tokens ? b->ids[at] : 0;
     bool has_logits = strata_logits(b->session) != NULL;
     if (!strata_answer_begin(b->session, &greedy, e) ||
@@ -169,7 +202,7 @@ static bool decode(struct bench *b, int64_t *us, struct strata_error *e)
         b->latency_ms[i] = (double)(now - before) / 1e3;
         before = now;
     }
-    *us = clock_us() - began;
+    *speed = b->tokens ? per_second(b->tokens, clock_us() - began) : 0;
     return true;
 }
 
@@ -201,13 +234,15 @@ static bool put_stats(const struct strata_stats *stats, struct json_out *out)
     return all != NULL;
 }
 
-static void note_repetition(struct bench *b, size_t r)
+static void note_repetition(struct bench *b, size_t depth, size_t rep)
 {
     struct json_out *out = &b->list;
     struct strata_stats stats;
+    size_t r = depth * b->reps + rep;
     strata_stats_get(b->model, &stats);
-    json_putf(out, "%s{\"prefill_tok_s\": ", r ? ", " : "");
-    json_put_f64(out, b->prefill[r]);
+    json_putf(out, "%s{\"depth\": %zu", out->bytes ? ", " : "", b->depth[depth]);
+    put_number(out, "depth_tok_s", b->before[r]);
+    put_number(out, "prefill_tok_s", b->prefill[r]);
     put_number(out, "decode_tok_s", b->decode[r]);
     double first = b->tokens ? b->latency_ms[0] : 0;
     json_puts(out, ", \"token_ms\": [");
@@ -223,20 +258,33 @@ static void note_repetition(struct bench *b, size_t r)
     if (!put_stats(&stats, out))
         out->failed = true;
     json_puts(out, "}");
-    message_progress("repetition %zu of %zu: prompt %.2f, answer %.2f tokens a second", r + 1,
-                     b->reps, b->prefill[r], b->decode[r]);
+    message_progress("repetition %zu of %zu, depth %zu: prompt %.2f, answer %.2f tokens a second",
+                     rep + 1, b->reps, b->depth[depth], b->prefill[r], b->decode[r]);
 }
 
 static bool repeat(struct bench *b, struct strata_error *e)
 {
-    for (size_t r = 0; r < b->reps; r++) {
-        int64_t prompt_us, decode_us;
-        if (!feed_prompt(b, &prompt_us, e) || !decode(b, &decode_us, e) ||
-            !strata_trace_end(b->model, e)) /* the first alone began with a cold arena */
+    double
+        ignored; /* depths are compared: the first must not be the only one that finds no experts */
+    if (b->n_depths > 1 && (!feed(b, 0, b->prompt, &ignored, e)))
+        return false;
+    for (size_t rep = 0; rep < b->reps; rep++) {
+        size_t at = 0;
+        if (!strata_session_reset(b->session, e))
             return false;
-        b->prefill[r] = b->prompt ? per_second(b->prompt, prompt_us) : 0;
-        b->decode[r] = b->tokens ? per_second(b->tokens, decode_us) : 0;
-        note_repetition(b, r);
+        for (size_t d = 0; d < b->n_depths; d++) {
+            size_t r = d * b->reps + rep, depth = b->depth[d];
+            if (!feed(b, at, depth, &b->before[r], e))
+                return false;
+            strata_stats_reset(b->model);
+            at = depth + b->prompt;
+            if (!feed(b, depth, at, &b->prefill[r], e) || !decode(b, at, &b->decode[r], e))
+                return false;
+            at += b->tokens;
+            note_repetition(b, d, rep);
+        }
+        if (!strata_trace_end(b->model, e)) /* the first alone began with a cold arena */
+            return false;
     }
     message_progress_end();
     return true;
@@ -255,6 +303,15 @@ static void put_speeds(struct json_out *out, const char *key, double *values, si
     put_number(out, name, values[n - 1]);
 }
 
+/* Of the depth number d: speeds of all repetitions. */
+static void put_depth(struct bench *b, size_t d, struct json_out *out)
+{
+    put_speeds(out, "depth_tok_s", b->before + d * b->reps, b->reps);
+    put_speeds(out, "prefill_tok_s", b->prefill + d * b->reps, b->reps);
+    put_speeds(out, "decode_tok_s", b->decode + d * b->reps, b->reps);
+}
+
+/* With several depths the keys that are there for one are those of the last. */
 static bool print_json(struct bench *b, const struct strata_stats *s,
                        const struct strata_plan *plan, struct strata_error *e)
 {
@@ -265,19 +322,25 @@ static bool print_json(struct bench *b, const struct strata_stats *s,
     const char *path = option_text(b->o, OPTION_MODEL);
     json_put_string(&out, path, strlen(path));
     json_putf(&out, ", \"n_prompt\": %zu, \"n_gen\": %zu, \"depth\": %zu, \"threads\": %d",
-              b->prompt, b->tokens, b->depth, plan->threads);
+              b->prompt, b->tokens, b->depth[b->n_depths - 1], plan->threads);
     json_putf(&out, ", \"slots\": %llu, \"experts\": %llu, \"plan_total\": %llu",
               (unsigned long long)plan->slots, (unsigned long long)plan->experts,
               (unsigned long long)plan->plan_total);
-    json_putf(&out, ", \"forced_ids\": %s",
-              b->forced == b->depth + b->prompt + b->tokens ? "true" : "false");
+    json_putf(&out, ", \"forced_ids\": %s", b->forced == need_of(b) ? "true" : "false");
     put_number(&out, "load_s", s->load_s);
     json_putf(&out, ", \"peak_rss_bytes\": %llu", (unsigned long long)s->peak_rss);
-    put_speeds(&out, "prefill_tok_s", b->prefill, b->reps);
-    put_speeds(&out, "decode_tok_s", b->decode, b->reps);
+    put_depth(b, b->n_depths - 1, &out);
+    json_puts(&out, ", \"depths\": [");
+    for (size_t d = 0; d < b->n_depths; d++) {
+        json_putf(&out, "%s{\"depth\": %zu", d ? ", " : "", b->depth[d]);
+        put_depth(b, d, &out);
+        json_puts(&out, "}");
+    }
+    json_puts(&out, "]");
     json_putf(&out, ", \"bytes_per_token\": %llu", (unsigned long long)b->bytes_per_token);
     put_number(&out, "memory_gb_s", b->memory_gb_s);
-    double gb_s = (double)b->bytes_per_token * bench_quantile(b->decode, b->reps, 0.5) * 1e-9;
+    double *last = b->decode + (b->n_depths - 1) * b->reps;
+    double gb_s = (double)b->bytes_per_token * bench_quantile(last, b->reps, 0.5) * 1e-9;
     put_number(&out, "memory_share", b->memory_gb_s > 0 ? gb_s / b->memory_gb_s : 0);
     json_puts(&out, ", \"reps\": [");
     json_put(&out, b->list.text ? b->list.text : "", b->list.bytes);
@@ -288,21 +351,25 @@ static bool print_json(struct bench *b, const struct strata_stats *s,
     return output_json(&out, e);
 }
 
+static void put_row(struct bench *b, const char *what, size_t tokens, double *values,
+                    struct json_out *out)
+{
+    double median = bench_quantile(values, b->reps, 0.5);
+    json_putf(out, "%s %6zu tokens  %9.2f a second  (%.2f to %.2f, %zu repetition%s)\n", what,
+              tokens, median, values[0], values[b->reps - 1], b->reps, b->reps == 1 ? "" : "s");
+}
+
 static bool print_text(struct bench *b, const struct strata_stats *s, struct strata_error *e)
 {
     struct json_out out = {0};
-    const struct {
-        const char *what;
-        size_t tokens;
-        double *values;
-    } rows[] = {{"prompt", b->prompt, b->prefill}, {"answer", b->tokens, b->decode}};
-    for (int i = 0; i < 2; i++) {
-        double median = bench_quantile(rows[i].values, b->reps, 0.5);
-        json_putf(&out, "%s %6zu tokens  %9.2f a second  (%.2f to %.2f, %zu repetition%s)\n",
-                  rows[i].what, rows[i].tokens, median, rows[i].values[0],
-                  rows[i].values[b->reps - 1], b->reps, b->reps == 1 ? "" : "s");
+    for (size_t d = 0; d < b->n_depths; d++) {
+        if (b->n_depths > 1)
+            json_putf(&out, "behind %zu tokens:\n", b->depth[d]);
+        put_row(b, "prompt", b->prompt, b->prefill + d * b->reps, &out);
+        put_row(b, "answer", b->tokens, b->decode + d * b->reps, &out);
     }
-    double gb_s = (double)b->bytes_per_token * bench_quantile(b->decode, b->reps, 0.5) * 1e-9;
+    double *last = b->decode + (b->n_depths - 1) * b->reps;
+    double gb_s = (double)b->bytes_per_token * bench_quantile(last, b->reps, 0.5) * 1e-9;
     json_putf(&out, "weights %.1f MB a token: %.2f of the %.2f GB/s that memory gives\n",
               (double)b->bytes_per_token * 1e-6, gb_s, b->memory_gb_s);
     json_putf(&out, "loading %.2f s, peak memory %.0f MiB\n", s->load_s,
@@ -346,7 +413,9 @@ static struct options with_context(const struct options *o, size_t need)
 static bool prepare(struct bench *b, struct strata_error *e)
 {
     const char *trace = option_text(b->o, OPTION_TRACE);
-    size_t need = b->depth + b->prompt + b->tokens;
+    if (!read_depths(b, e))
+        return false;
+    size_t need = need_of(b);
     if (need > INT_MAX)
         return fail(e, STRATA_USAGE, "%zu tokens are more than a context can hold", need);
     struct options own = with_context(b->o, need);
@@ -371,7 +440,6 @@ enum status command_bench(const struct options *o)
     interrupt_listen(false);
     struct strata_error e = {0};
     struct bench b = {.o = o,
-                      .depth = whole(o, OPTION_DEPTH, 0),
                       .prompt = whole(o, OPTION_BENCH_PROMPT, 512),
                       .tokens = whole(o, OPTION_BENCH_TOKENS, 64),
                       .reps = whole(o, OPTION_REPS, 3)};
@@ -379,6 +447,7 @@ enum status command_bench(const struct options *o)
     json_out_free(&b.list);
     mem_free(b.decode);
     mem_free(b.prefill);
+    mem_free(b.before);
     mem_free(b.latency_ms);
     mem_free(b.ids);
     release_model(&b);

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of docs/benchmarks.md about long contexts and a cold start.
 
-    tests/bench/growth.py BUILD [--growth MODEL] [--cold MODEL] [--depths N,N...] [--rounds N] [--quick]
+    tests/bench/growth.py BUILD [--growth MODEL] [--cold MODEL] [--depths N,N...] [--kv TYPE] [--rounds N] [--quick]
 
 --growth: speed of a prompt and of an answer behind contexts of several lengths, on a model of few layers of real shapes
-(strata synth MODEL --layers 4 --ids-len 140000, with its MODEL.ids). --cold: time until the first token when nothing of the
+(strata synth MODEL --layers 4 --ids-len 140000, with its MODEL.ids). One text passes all depths, once for each round: some
+minutes for 131,072 tokens of 4 layers. --cold: time until the first token when nothing of the
 file is in memory, beside what the drive needs to read the trunk. Both print tables in Markdown. On a quiet machine; --quick
 only shows that it works, with the demo model where none is named.
 """
@@ -21,7 +22,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DEMO = os.path.join(ROOT, "models", "strata-demo.gguf")
 OPTIONS = ["--popularity", "off", "--draft", "off"]
-PROMPT, TOKENS = 256, 32
+PROMPT, TOKENS = 512, 32
 
 
 def call(program, *arguments):
@@ -31,28 +32,21 @@ def call(program, *arguments):
     return json.loads(done.stdout)
 
 
-def growth(program, model, depths, rounds):
-    """Each depth once a round, so that a machine that slows down favours none."""
-    print("%s: `strata bench -m MODEL --ids MODEL.ids -d DEPTH -p %d -n %d -r 1 --arena max --ctx MORE %s`, tokens a second.\n"
-          % (os.path.basename(model), PROMPT, TOKENS, " ".join(OPTIONS)))
+def growth(program, model, depths, rounds, kv, prompt):
+    """One text passes all depths, so that the longest of them costs what one prompt of its length does."""
+    options = ["-d", ",".join(map(str, depths)), "-p", prompt, "-n", TOKENS, "-r", rounds, "--arena", "max", "--kv", kv] + OPTIONS
+    print("%s: `strata bench -m MODEL --ids MODEL.ids %s`. One text passes all depths: at each of them %d tokens are fed, then %d "
+          "answered.\n" % (os.path.basename(model), " ".join(map(str, options)), prompt, TOKENS))
     ids = ["--ids", model + ".ids"] if os.path.exists(model + ".ids") else []
-    runs = {depth: [] for depth in depths}
-    for _ in range(rounds):
-        for depth in depths:
-            began = time.monotonic()
-            run = call(program, "bench", "-m", model, *ids, "-d", depth, "-p", PROMPT, "-n", TOKENS, "-r", 1, "--arena", "max",
-                       "--ctx", depth + PROMPT + TOKENS, *OPTIONS)
-            # Of the whole call; what opening and the timed parts take is not the depth's.
-            run["depth_s"] = time.monotonic() - began - run["load_s"] - PROMPT / run["prefill_tok_s"] - TOKENS / run["decode_tok_s"]
-            runs[depth].append(run)
-    first = None
-    print("| depth | answer, tok/s | of depth %d | prompt at this depth, tok/s | the depth itself, tok/s |\n|---|---|---|---|---|" % depths[0])
-    for depth in depths:
-        decode, prefill, seconds = (statistics.median(run[key] for run in runs[depth]) for key in (
-            "decode_tok_s", "prefill_tok_s", "depth_s"))
-        first = first or decode
-        print("| %s | %.1f | %.0f %% | %.0f | %s |" % (
-            format(depth, ","), decode, 100 * decode / first, prefill, "%.0f" % (depth / seconds) if depth else "-"))
+    points = call(program, "bench", "-m", model, *ids, *options)["depths"]
+    print("| depth | answer, tok/s | of depth %s | prompt at this depth, s per 1,000 tokens | of depth %s | since the depth before, s per 1,000 tokens |"
+          "\n|---|---|---|---|---|---|" % (format(depths[0], ","), format(depths[0], ",")))
+    first = points[0]
+    for point in points:
+        print("| %s | %.1f | %.0f %% | %.2f | %.2f | %s |" % (
+            format(point["depth"], ","), point["decode_tok_s"], 100 * point["decode_tok_s"] / first["decode_tok_s"],
+            1000 / point["prefill_tok_s"], first["prefill_tok_s"] / point["prefill_tok_s"],
+            "%.2f" % (1000 / point["depth_tok_s"]) if point["depth_tok_s"] else "-"), flush=True)
     print(flush=True)
 
 
@@ -113,16 +107,17 @@ def main():
     parser.add_argument("--growth", metavar="MODEL")
     parser.add_argument("--cold", metavar="MODEL")
     parser.add_argument("--depths", default="0,2048,8192,32768,131072")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--kv", default="q8_0")
+    parser.add_argument("--rounds", type=int, default=0, help="1 of --growth, 3 of --cold")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     program = os.path.join(options.build, "strata")
     depths = [0, 64, 128] if options.quick else [int(depth) for depth in options.depths.split(",")]
     rounds = 1 if options.quick else options.rounds
-    for model, table in ((options.growth, growth), (options.cold, cold)):
-        if model or options.quick:
-            model = model or DEMO
-            table(program, model, *([depths] if table is growth else []), rounds)
+    if options.growth or options.quick:
+        growth(program, options.growth or DEMO, depths, rounds or 1, options.kv, 16 if options.quick else PROMPT)
+    if options.cold or options.quick:
+        cold(program, options.cold or DEMO, rounds or 3)
 
 
 if __name__ == "__main__":

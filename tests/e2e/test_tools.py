@@ -39,6 +39,21 @@ class Bench(Case):
         short = self.write("short", b"1 2 3")
         self.assertFalse(self.bench("-r", "1", "--ids", short).json()["forced_ids"])
 
+    def test_one_text_passes_several_depths(self):
+        ids = self.write("ids", " ".join(str(i * 37 % 4000) for i in range(110)).encode())
+        options = ["--ids", ids, "--arena", "max", "--popularity", "off", "--draft", "off"]
+        passed = self.bench("-r", "2", "-d", "0,30,70", *options).json()
+        self.assertEqual([point["depth"] for point in passed["depths"]], [0, 30, 70])
+        self.assertEqual([one["depth"] for one in passed["reps"]], [0, 30, 70] * 2)
+        self.assertEqual((passed["depth"], passed["decode_tok_s"]), (70, passed["depths"][2]["decode_tok_s"]))
+        self.assertEqual([point["depth_tok_s"] > 0 for point in passed["depths"]], [False, False, True])
+        # What is fed and answered on the way is what lies before the next: experts are those of a run of that depth alone.
+        alone = self.bench("-r", "1", "-d", "70", *options).json()["reps"][0]
+        self.assertEqual(passed["reps"][2]["decode_hits"] + passed["reps"][2]["decode_misses"], alone["decode_hits"] + alone["decode_misses"])
+        self.assertIn(b"behind 60 tokens", self.succeeds("bench", "-m", DEMO, "-p", "8", "-n", "2", "-r", "1", "-d", "0,60", *options).out)
+        for depths in ("0,29", "1,,2", "-1", "x", "5,"):
+            self.fails(1, "bench", "-m", DEMO, "-p", "24", "-n", "6", "--depth=" + depths, names=["--depth", depths])
+
     def test_same_ids_miss_the_same_records(self):
         # Without what earlier runs taught, and without windows whose length a clock decides. Bytes may differ:
         # a read that a prompt asked for ahead of time is given up when it has not started by then.
