@@ -35,29 +35,34 @@ static void take_activations(struct activations *out, const struct quant_act *x,
     }
 }
 
+/* The block sums of a group. Places without a block keep what they have: their scales are 0. */
+struct group_sums {
+    __m256i sum[8], min[8];
+};
+
 /* One weight row. d_at: where a block has d, and behind it dmin. */
 INLINE float direct_row(const uint8_t *row, const struct activations *x, const int block_bytes,
-                        const int d_at, const bool with_min, direct_block_fn *block)
+                        const int d_at, const bool with_min, direct_block_fn *block,
+                        struct group_sums *sums)
 {
     __m256 chain = _mm256_setzero_ps();
     for (int g = 0; g < x->blocks; g += 8) {
-        __m256i sum[8] = {0}, min[8] = {0};
         int count = x->blocks - g < 8 ? x->blocks - g : 8;
         const uint8_t *first = row + g * block_bytes;
         for (int b = 0; b < count; b++) {
             x86_prefetch_ahead(first + b * block_bytes, block_bytes);
             struct block_sums s = block(first + b * block_bytes, x, g + b);
-            sum[b] = s.sum;
+            sums->sum[b] = s.sum;
             if (with_min)
-                min[b] = s.min;
+                sums->min[b] = s.min;
         }
         __m256 dx = load_scales(x->d + g, count);
         __m256 dw = x86_load_halves(first + d_at, block_bytes, count);
-        __m256 isum = _mm256_cvtepi32_ps(sum_lanes(sum));
+        __m256 isum = _mm256_cvtepi32_ps(sum_lanes(sums->sum));
         chain = _mm256_fmadd_ps(_mm256_mul_ps(dw, dx), isum, chain);
         if (with_min) {
             dw = x86_load_halves(first + d_at + 2, block_bytes, count);
-            __m256 msum = _mm256_cvtepi32_ps(sum_lanes(min));
+            __m256 msum = _mm256_cvtepi32_ps(sum_lanes(sums->min));
             chain = _mm256_fnmadd_ps(_mm256_mul_ps(dw, dx), msum, chain);
         }
     }
@@ -69,10 +74,11 @@ INLINE void direct_rows(const void *w, int w_rows, const struct quant_act *x, in
                         direct_block_fn *block)
 {
     struct activations a;
+    struct group_sums sums = {0};
     take_activations(&a, x, t);
     for (int r = 0; r < w_rows; r++)
         y[r] = direct_row((const uint8_t *)w + (size_t)r * (size_t)(a.blocks * block_bytes), &a,
-                          block_bytes, d_at, with_min, block);
+                          block_bytes, d_at, with_min, block, &sums);
 }
 
 INLINE __m256i load_bytes(const void *p)
