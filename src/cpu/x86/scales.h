@@ -90,7 +90,7 @@ static inline void x86_store_pairs(int32_t pairs[16], __m128i bytes)
 }
 
 /* IQ4_XS: from bytes 2..7 of the block at b the eight scales less 32, each as two equal words. */
-static inline void x86_iq4_xs_scale_pairs(const uint8_t *b, int32_t pairs[8])
+static inline __m256i x86_iq4_xs_scales(const uint8_t *b)
 {
     uint16_t H;
     int32_t L;
@@ -103,8 +103,12 @@ static inline void x86_iq4_xs_scale_pairs(const uint8_t *b, int32_t pairs[8])
     low = _mm256_and_si256(low, _mm256_set1_epi32(15));
     high = _mm256_and_si256(high, _mm256_set1_epi32(48));
     __m256i scale = _mm256_sub_epi32(_mm256_or_si256(low, high), _mm256_set1_epi32(32));
-    scale = _mm256_blend_epi16(scale, _mm256_slli_epi32(scale, 16), 0xaa);
-    _mm256_store_si256((__m256i *)pairs, scale);
+    return _mm256_blend_epi16(scale, _mm256_slli_epi32(scale, 16), 0xaa);
+}
+
+static inline void x86_iq4_xs_scale_pairs(const uint8_t *b, int32_t pairs[8])
+{
+    _mm256_store_si256((__m256i *)pairs, x86_iq4_xs_scales(b));
 }
 
 /* IQ1_M: the half float d, in the upper four bits of its four scale words. */
