@@ -319,6 +319,8 @@ void prompt_go_on(struct stream *s); /* reads what look-ahead has left, as far a
 void prompt_next_band(struct stream *s); /* the last layer of a band is over */
 /* Look-ahead for the turn's layer comes too late now. */
 void prompt_settle(struct stream *s);
+/* In the last band of a prompt: places go back to residents, before the turn chooses who gets one. */
+void prompt_give_back(struct stream *s);
 
 /* ---- resize.c ---- */
 

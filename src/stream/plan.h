@@ -97,7 +97,8 @@ void plan_write_json(const struct plan *p, struct json_out *out);
  * respected (cgroup versions 1 and 2). `root` is put in front of /proc and /sys ("" but for tests).
  * 0 when the system does not say. */
 uint64_t plan_system_available(const char *root);
-/* The same minus a reserve of an eighth, at most 1 GiB: what a plan takes on its own account. */
+/* The same minus a reserve: what a plan takes on its own account. Of the machine's memory an eighth
+ * stays free, at most 1 GiB; of a container's one part of 32, at most 256 MiB. */
 uint64_t plan_system_bytes(const char *root);
 
 #endif

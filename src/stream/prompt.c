@@ -2,8 +2,8 @@
 /* Bands (docs/streaming.md, "Prefill"). A band needs most experts of every layer, far more than the
  * arena holds, so what counts is that the drive never pauses: while a layer is computed, the next
  * one's experts are read, most tokens first, as far as there are slots. For that a prompt borrows
- * places from the cache, in the policy's order, and gives them back at its end, filled with what
- * its last band used most. */
+ * places from the cache, in the policy's order; its last band gives them back layer by layer, and
+ * they are filled with what that has read and used most. */
 #include "stream/inner.h"
 #include "stream/sort.h"
 
@@ -129,54 +129,25 @@ void stream_prompt_begin(struct stream *s, int rows)
     prompt_next_band(s);
 }
 
-/* ---- what stays behind ---- */
+/* ---- giving back ---- */
 
-/* key[0..n-1]: records (class's own) that were hot and are not resident, hottest first. */
-static int sort_hot(struct stream *s, int class_index)
+/* The last band gives back what belongs to the layers that it has reached, so that the places are
+ * filled with what it has read anyhow; reading them later would cost a record for every place. */
+void prompt_give_back(struct stream *s)
 {
-    int n = 0;
+    int c = s->turn.class_index, layers = 0, to_come = 0;
+    struct pool *p = &s->pool[c];
+    if (!s->turn.is_band || !s->is_prompt || s->prompt_rows > 0 || !p->borrowed)
+        return;
     for (int l = 0; l < s->layers; l++) {
-        if (!s->layer[l].experts || class_of_layer(s, l) != class_index)
-            continue;
-        for (int x = 0; x < s->layer[l].experts; x++)
-            if (s->heat[s->record_of[l] + x] && !is_resident(s, l, x))
-                s->key[n++] = most_first(s->heat[s->record_of[l] + x], s->record_of[l] + x);
+        bool is_ours = s->layer[l].experts && class_of_layer(s, l) == c;
+        layers += is_ours;
+        to_come += is_ours && l > s->turn.layer;
     }
-    sort_u64(s->key, (size_t)n);
-    return n;
-}
-
-static int layer_of_record(const struct stream *s, int record)
-{
-    int l = s->layers - 1;
-    while (s->record_of[l] > record)
-        l--;
-    return l;
-}
-
-/* The hottest become residents, the hottest of all as the last used; they are read behind
- * everything that somebody waits for. */
-static void admit_hottest(struct stream *s, int class_index)
-{
-    const struct pool *p = &s->pool[class_index];
-    int n = sort_hot(s, class_index), places = p->capacity - p->residents;
-    n = n < places ? n : places;
-    for (int j = n - 1; j >= 0; j--) {
-        int record = (int)(uint32_t)s->key[j], l = layer_of_record(s, record);
-        int x = record - s->record_of[l], i = s->home[l][x];
-        if (i >= 0) {
-            slot_promote(s, i, SLOT_RESIDENT);
-        } else {
-            i = slot_take(s, class_index);
-            slot_assign(s, i, l, x, SLOT_RESIDENT);
-            s->slot[i].is_lost = true;
-        }
-        victims_admit(s, i, false, s->heat[record]);
-        s->by_age[j] = i;
-    }
-    for (int j = 0; j < n; j++)
-        if (s->slot[s->by_age[j]].is_lost && !s->slot[s->by_age[j]].reads_left)
-            slot_read(s, s->by_age[j], IO_AHEAD);
+    int kept = (int)((int64_t)s->arena.class[c].slots * to_come / layers);
+    kept = kept < p->borrowed ? kept : p->borrowed;
+    p->capacity += p->borrowed - kept;
+    p->borrowed = kept;
 }
 
 void stream_prompt_end(struct stream *s)
@@ -192,6 +163,5 @@ void stream_prompt_end(struct stream *s)
     for (int c = 0; c < s->arena.classes; c++) {
         s->pool[c].capacity += s->pool[c].borrowed;
         s->pool[c].borrowed = 0;
-        admit_hottest(s, c);
     }
 }

@@ -172,8 +172,8 @@ void stream_guess(struct stream *s, int layer, const int32_t *ids, const float *
  * is read ahead, and reading begins with what the first layer has used most. Without these calls
  * bands work too, with less read ahead. */
 void stream_prompt_begin(struct stream *s, int rows);
-/* Gives the places back, filled with what the last band used most; reading that goes on beside what
- * comes next. A window's turn does it too. */
+/* Gives back the places that the last band has not: it does so layer by layer, and leaves in them
+ * what its rows used most. A window's turn does it too. */
 void stream_prompt_end(struct stream *s);
 
 /* ---- cache-aware routing ---- */

@@ -6,7 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_RESERVE ((uint64_t)1 << 30)
+/* What a plan leaves free on its own account. Of the machine's memory other programs want some
+ * later; of a container's, whose limit was made for what runs in it, the system counts some besides
+ * (page tables, pages of files), and what does not fit after all is given back by steps. */
+#define MACHINE_RESERVE 8 /* one of so many parts */
+#define MACHINE_RESERVE_MOST ((uint64_t)1 << 30)
+#define CONTAINER_RESERVE 32
+#define CONTAINER_RESERVE_MOST ((uint64_t)256 << 20)
 #define NO_LIMIT UINT64_MAX
 
 /* Where a version of cgroups keeps its numbers. */
@@ -99,23 +105,37 @@ static uint64_t containers_leave(const char *root)
     return least;
 }
 
-uint64_t plan_system_available(const char *root)
+static uint64_t machine_leaves(const char *root)
 {
     char path[600];
     uint64_t available;
     snprintf(path, sizeof path, "%s/proc/meminfo", root);
-    if (read_number(path, "MemAvailable:", &available))
-        available *= 1024;
-    else
-        available = NO_LIMIT;
-    uint64_t container = containers_leave(root);
-    available = container < available ? container : available;
+    return read_number(path, "MemAvailable:", &available) ? available * 1024 : NO_LIMIT;
+}
+
+/* NO_LIMIT stays. */
+static uint64_t minus_reserve(uint64_t bytes, uint64_t part, uint64_t most)
+{
+    uint64_t reserve = bytes / part < most ? bytes / part : most;
+    return bytes == NO_LIMIT ? NO_LIMIT : bytes - reserve;
+}
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+uint64_t plan_system_available(const char *root)
+{
+    uint64_t available = smaller(machine_leaves(root), containers_leave(root));
     return available == NO_LIMIT ? 0 : available;
 }
 
 uint64_t plan_system_bytes(const char *root)
 {
-    uint64_t available = plan_system_available(root);
-    uint64_t reserve = available / 8 < MOST_RESERVE ? available / 8 : MOST_RESERVE;
-    return available - reserve;
+    uint64_t machine = minus_reserve(machine_leaves(root), MACHINE_RESERVE, MACHINE_RESERVE_MOST);
+    uint64_t container =
+        minus_reserve(containers_leave(root), CONTAINER_RESERVE, CONTAINER_RESERVE_MOST);
+    uint64_t bytes = smaller(machine, container);
+    return bytes == NO_LIMIT ? 0 : bytes;
 }

@@ -196,9 +196,33 @@ static bool may_pass(struct stream *s, const struct want *w)
     return p->staged + p->passing < room;
 }
 
+static bool is_guess_without_place(const struct stream *s, const struct want *w)
+{
+    const struct slot *t = w->slot >= 0 ? &s->slot[w->slot] : NULL;
+    return t && t->role == SLOT_STAGED && !t->is_filled && !w->is_home;
+}
+
+/* A class that has got places back has fewer slots for what passes through: guesses that were
+ * selected but get no place are given up as far as there are too many, the least wanted first. They
+ * are read again when there is room. */
+static void keep_to_share(struct stream *s)
+{
+    int passing = 0, room = room_for_staging(s, s->turn.class_index);
+    for (int j = 0; j < s->turn.wanted; j++)
+        passing += is_guess_without_place(s, &s->want[j]);
+    for (int j = s->turn.wanted - 1; j >= 0 && passing > room; j--)
+        if (is_guess_without_place(s, &s->want[j])) {
+            s->stats.ahead_wasted++;
+            slot_drop(s, s->want[j].slot);
+            s->want[j].slot = -1;
+            passing--;
+        }
+}
+
 /* Staged ones first: afterwards it is certain that the others find a slot. */
 static void fill_places(struct stream *s)
 {
+    keep_to_share(s);
     for (int j = 0; j < s->turn.wanted; j++) {
         struct want *w = &s->want[j];
         if (w->slot < 0 || s->slot[w->slot].role != SLOT_STAGED)
@@ -369,6 +393,7 @@ bool stream_begin(struct stream *s, int layer, const int32_t *ids, int n, bool i
         pin(s);
         ahead_forget(s);
         forget_rows(s);
+        prompt_give_back(s);
         victims_choose(s);
         fill_places(s);
         victims_note_use(s);

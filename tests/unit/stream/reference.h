@@ -23,8 +23,8 @@ struct reference {
     size_t align;
     struct resident list[ARENA_CLASSES][LAYERS * MOST_EXPERTS];
     int count[ARENA_CLASSES], borrowed[ARENA_CLASSES];
-    unsigned heat[LAYERS][MOST_EXPERTS]; /* rows of the last sweep */
     bool is_prompt;
+    int prompt_rows; /* to come */
     unsigned sweep;
     int last_layer;
     uint64_t hits, misses;
@@ -83,29 +83,28 @@ static inline void reference_prompt_end(struct reference *m)
     if (!m->is_prompt)
         return;
     m->is_prompt = false;
-    for (int k = 0; k < m->arena.classes; k++) {
-        struct resident hot[LAYERS * MOST_EXPERTS];
-        int n = 0;
+    for (int k = 0; k < m->arena.classes; k++)
         m->borrowed[k] = 0;
-        for (int l = 0; l < LAYERS; l++)
-            for (int x = 0; x < layers[l].experts; x++)
-                if (m->heat[l][x] && class_of(m, l) == k && find(m, k, l, x) < 0) {
-                    int at = n++;
-                    for (; at > 0 && hot[at - 1].rows < m->heat[l][x]; at--)
-                        hot[at] = hot[at - 1];
-                    hot[at] = (struct resident){
-                        .layer = l, .expert = x, .sweep = m->sweep, .rows = m->heat[l][x]};
-                }
-        n = n < places(m, k) - m->count[k] ? n : places(m, k) - m->count[k];
-        while (n > 0)
-            m->list[k][m->count[k]++] = hot[--n];
+}
+
+/* In a prompt's last band a class keeps borrowed what belongs to its layers that are to come. */
+static inline void reference_give_back(struct reference *m, int layer, int k)
+{
+    int of_class = 0, later = 0;
+    for (int l = 0; l < LAYERS; l++) {
+        of_class += layers[l].experts && class_of(m, l) == k;
+        later += layers[l].experts && class_of(m, l) == k && l > layer;
     }
+    int most = m->arena.class[k].slots * later / of_class;
+    if (m->is_prompt && m->prompt_rows <= 0 && m->borrowed[k] > most)
+        m->borrowed[k] = most;
 }
 
 static inline void reference_prompt_begin(struct reference *m, int rows)
 {
     reference_prompt_end(m);
     m->is_prompt = true;
+    m->prompt_rows = rows;
     m->last_layer = LAYERS;
     for (int k = 0; k < m->arena.classes; k++) {
         const struct arena_class *a = &m->arena.class[k];
@@ -139,14 +138,12 @@ static inline void reference_turn(struct reference *m, int layer, const int32_t 
         }
     if (!is_band)
         reference_prompt_end(m);
-    if (is_band && layer <= m->last_layer) {
-        m->sweep++;
-        memset(m->heat, 0, sizeof m->heat);
-    }
+    m->sweep += is_band && layer <= m->last_layer;
     m->last_layer = is_band ? layer : m->last_layer;
-    for (int j = 0; is_band && j < distinct; j++)
-        m->heat[layer][wanted[j]] += rows[wanted[j]];
+    m->prompt_rows -= layer == 0 ? n / 4 : 0; /* 4 experts a row */
     int k = class_of(m, layer);
+    if (is_band)
+        reference_give_back(m, layer, k);
     for (int j = 0, i; j < distinct; j++)
         if ((i = find(m, k, layer, wanted[j])) >= 0)
             m->list[k][i].wanted = true;

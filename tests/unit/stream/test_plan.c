@@ -244,15 +244,20 @@ static void container_limits_are_respected(void **state)
     put("sys/fs/cgroup/a/b/memory.max", "max\n");
     assert_int_equal(plan_system_bytes(root), 7000 * 1024);
     put("sys/fs/cgroup/a/memory.max", "4096000\n"); /* the group above ours */
-    assert_int_equal(plan_system_bytes(root), 4096000 / 8 * 7);
+    assert_int_equal(plan_system_bytes(root), 4096000 / 32 * 31);
     put("sys/fs/cgroup/a/memory.current", "2096000\n");
     put("sys/fs/cgroup/a/memory.stat", "anon 5\ninactive_file 96000\n");
-    assert_int_equal(plan_system_bytes(root), 2096000 / 8 * 7);
+    assert_int_equal(plan_system_bytes(root), 2096000 / 32 * 31);
     put("proc/self/cgroup", "9:name=systemd:/\n4:memory:/c\n0::/\n");
     put("sys/fs/cgroup/memory/c/memory.limit_in_bytes", "1600000\n");
     put("sys/fs/cgroup/memory/c/memory.usage_in_bytes", "800000\n");
-    assert_int_equal(plan_system_bytes(root), 800000 / 8 * 7);
+    assert_int_equal(plan_system_bytes(root), 800000 / 32 * 31);
+    put("proc/meminfo", "MemAvailable: 800 kB\n"); /* less than the container's limit allows */
+    assert_int_equal(plan_system_bytes(root), 700 * 1024);
+    assert_int_equal(plan_system_available(root), 800000);
     put("proc/meminfo", "MemAvailable: 33554432 kB\n");
+    put("sys/fs/cgroup/memory/c/memory.limit_in_bytes", "17180669184\n"); /* 16 GiB left */
+    assert_int_equal(plan_system_bytes(root), (UINT64_C(16) << 30) - (UINT64_C(256) << 20));
     put("proc/self/cgroup", "");
     assert_int_equal(plan_system_bytes(root), UINT64_C(31) << 30);
     char command[64];

@@ -13,6 +13,7 @@
 #include "stream/inner.h"
 
 enum { SWEEP_LAYERS = 3, EXPERTS = 200, BYTES = 512, USED = 4 };
+enum { BAND_ROWS = (EXPERTS + EXPERTS / 10) / USED };
 
 static const struct stream_layer sweep_layers[SWEEP_LAYERS] = {
     {.experts = EXPERTS, .parts = 1, .part = {{0, 0, BYTES}}},
@@ -110,7 +111,7 @@ static void a_prompt_leaves_half_of_what_windows_have_earned(void **state)
             ;
         stream_end(s);
     }
-    stream_prompt_begin(s, 10 * EXPERTS);
+    stream_prompt_begin(s, 3 * BAND_ROWS);
     for (int band = 0; band < 3; band++)
         sweep(s);
     stream_prompt_end(s);
@@ -118,6 +119,58 @@ static void a_prompt_leaves_half_of_what_windows_have_earned(void **state)
         earned += s->slot[i].role == SLOT_RESIDENT && s->slot[i].is_earned;
     assert_in_range(earned, slots / 2, slots / 2 + 1);
     assert_int_equal(s->pool[0].residents, slots); /* the rest is what the prompt used most */
+    stream_free(s);
+    io_close(io);
+}
+
+/* The last band gives the places back as it goes, to what it has read: the layers have about as much
+ * of them each, more rows before fewer, and nothing is read again when the prompt is over. */
+static void the_last_band_fills_what_the_prompt_gives_back(void **state)
+{
+    struct memory_drive drive = {0};
+    struct io *io = open_memory(&drive, 4);
+    struct stream *s = open_sweep(io, 0.4, false);
+    int slots = (int)stream_slots(s), borrowed, of_layer[SWEEP_LAYERS] = {0};
+    stream_prompt_begin(s, 2 * BAND_ROWS);
+    borrowed = s->pool[0].borrowed;
+    assert_int_equal(borrowed, slots / 2);
+    sweep(s);
+    assert_int_equal(s->pool[0].borrowed, borrowed); /* another band is to come */
+    for (int l = 0; l < SWEEP_LAYERS; l++) {
+        begin_band(s, l);
+        int to_come = slots * (SWEEP_LAYERS - 1 - l) / SWEEP_LAYERS;
+        assert_int_equal(s->pool[0].borrowed, to_come < borrowed ? to_come : borrowed);
+        finish_band(s);
+        stream_end(s);
+    }
+    assert_int_equal(s->pool[0].residents, slots);
+    unsigned reads = drive.reads;
+    stream_prompt_end(s);
+    assert_int_equal(io_outstanding(s->queue), 0);
+    assert_int_equal(drive.reads, reads);
+    for (int l = 0; l < SWEEP_LAYERS; l++)
+        for (int x = 0; x < EXPERTS; x++) {
+            of_layer[l] += stream_is_resident(s, l, x);
+            assert_true(x % 10 != l || stream_is_resident(s, l, x));
+        }
+    for (int l = 0; l < SWEEP_LAYERS; l++)
+        assert_in_range(of_layer[l], slots / 6, slots / 2);
+    stream_free(s);
+    io_close(io);
+}
+
+/* A prompt that is cut short leaves places free; a window takes them. */
+static void a_prompt_that_is_cut_short_reads_nothing_more(void **state)
+{
+    struct memory_drive drive = {0};
+    struct io *io = open_memory(&drive, 4);
+    struct stream *s = open_sweep(io, 0.4, false);
+    stream_prompt_begin(s, 2 * BAND_ROWS);
+    sweep(s);
+    int residents = s->pool[0].residents, borrowed = s->pool[0].borrowed;
+    stream_prompt_end(s);
+    assert_int_equal(s->pool[0].residents, residents);
+    assert_int_equal(s->pool[0].capacity, residents + borrowed);
     stream_free(s);
     io_close(io);
 }
@@ -176,6 +229,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_sweep_leaves_is_found_by_the_next),
         cmocka_unit_test(a_prompt_leaves_half_of_what_windows_have_earned),
+        cmocka_unit_test(the_last_band_fills_what_the_prompt_gives_back),
+        cmocka_unit_test(a_prompt_that_is_cut_short_reads_nothing_more),
         cmocka_unit_test(slots_are_read_into_as_soon_as_a_layer_ends),
         cmocka_unit_test(without_overlap_a_window_is_handed_out_when_all_of_it_is_there),
     };
