@@ -10,18 +10,23 @@
 #include "stream/sort.h"
 
 /* A rank is read while at least this share of its guesses, of those that were not resident, is
- * selected. The knee lies there: reading more guesses costs misses more than it saves
- * (docs/streaming.md, table of ranks). */
+ * selected: where a record that comes too late is waited for as long as it takes to read. The knee
+ * lies there: reading more guesses costs misses more than it saves (docs/streaming.md, table of
+ * ranks). */
 #define WORTH_PERCENT 7
 #define COUNTED_MOST 4096 /* then both counts are halved */
-#define PRIOR 32          /* guesses that the table below stands for, before there are real ones */
+#define PRIOR 32          /* guesses that what is known of other layers stands for */
 
-/* The guard: above the first busy share of the drive a guess must be worth more, in proportion, up
- * to the second. There a read that nobody wants holds up one that somebody waits for. */
+/* The guard asks more of a guess in two cases. Above the first busy share of the drive in
+ * proportion, up to the second, for there a read that nobody wants holds up one that somebody waits
+ * for. And where less is waited for a record than it takes to read, for computing goes on meanwhile:
+ * a guess saves that much less. */
 #define GUARD_PASSES 4 /* a period: an answer's first tokens are those that notice */
 #define GUARD_FREE 0.5
 #define GUARD_FULL 0.95
-#define GUARD_PERCENT 50
+#define GUARD_BUSY_PERCENT 50
+#define GUARD_IDLE_PERCENT 60
+#define GUARD_FIRST_PERCENT 20 /* before the first period has ended */
 
 /* Won of PRIOR, by rank: measured on a large model, where it was .58 at rank 0 and .08 at rank 6.
  */
@@ -29,10 +34,14 @@ static const uint8_t prior_won[] = {19, 15, 11, 7, 5, 4, 3, 2, 2, 1};
 
 /* ---- what guesses are worth ---- */
 
-static bool is_worth_it(const struct guess_record *g, int rank, uint32_t percent)
+/* Share of the guesses at a rank that are selected, in 1/1000: of a layer's own, and PRIOR more that
+ * were as good as those of all layers, of which the first PRIOR are the table's. */
+static uint32_t worth_of(const struct stream *s, int layer, int rank)
 {
+    const struct guess_record *own = &s->guesses[layer], *all = &s->all_guesses;
     uint32_t prior = rank < (int)sizeof prior_won ? prior_won[rank] : 0;
-    return (g->won[rank] + prior) * 100 >= (g->tried[rank] + PRIOR) * percent;
+    uint32_t of_all = (all->won[rank] + prior) * 1000 / (all->tried[rank] + PRIOR);
+    return (own->won[rank] * 1000 + PRIOR * of_all) / (own->tried[rank] + PRIOR);
 }
 
 bool ahead_may_read(const struct stream *s, int layer, int rank)
@@ -40,25 +49,32 @@ bool ahead_may_read(const struct stream *s, int layer, int rank)
     const struct stream_ahead *o = &s->ahead_options;
     if (o->is_off)
         return false;
-    return o->ranks ? rank < o->ranks
-                    : is_worth_it(&s->guesses[layer], rank, WORTH_PERCENT + s->guard_percent);
+    uint32_t percent = !o->has_guard          ? WORTH_PERCENT
+                       : s->guard_has_judged ? s->guard_percent
+                                             : GUARD_FIRST_PERCENT;
+    return o->ranks ? rank < o->ranks : worth_of(s, layer, rank) >= 10 * percent;
+}
+
+static void note_guess(struct guess_record *g, int rank, bool is_won)
+{
+    g->tried[rank]++;
+    g->won[rank] += is_won;
+    if (g->tried[rank] >= COUNTED_MOST) {
+        g->tried[rank] /= 2;
+        g->won[rank] /= 2;
+    }
 }
 
 static void learn(struct stream *s)
 {
     int layer = s->turn.layer;
-    struct guess_record *g = &s->guesses[layer];
     for (int x = 0; x < s->layer[layer].experts; x++) {
         uint8_t rank = s->rank[s->record_of[layer] + x];
         if (rank & RANK_RESIDENT) /* NO_RANK has the bit too */
             continue;
         rank &= (uint8_t)~RANK_READ;
-        g->tried[rank]++;
-        g->won[rank] += s->rows[x] > 0;
-        if (g->tried[rank] >= COUNTED_MOST) {
-            g->tried[rank] /= 2;
-            g->won[rank] /= 2;
-        }
+        note_guess(&s->guesses[layer], rank, s->rows[x] > 0);
+        note_guess(&s->all_guesses, rank, s->rows[x] > 0);
     }
 }
 
@@ -94,11 +110,30 @@ static void settle_unselected(struct stream *s, int i)
         s->slot[i].until_turn = s->turns + 1;
 }
 
-uint32_t ahead_guard_percent(double busy_share)
+uint32_t ahead_guard_percent(double busy_share, double wait_share)
 {
-    double part = (busy_share - GUARD_FREE) / (GUARD_FULL - GUARD_FREE);
+    double part = (busy_share - GUARD_FREE) / (GUARD_FULL - GUARD_FREE), worth = WORTH_PERCENT;
     part = part < 0 ? 0 : part > 1 ? 1 : part;
-    return (uint32_t)(part * (GUARD_PERCENT - WORTH_PERCENT) + 0.5);
+    double busy = worth + part * (GUARD_BUSY_PERCENT - worth);
+    /* Worth it is what saves as much time as the reads in vain that come with it may take: p * wait
+     * is to (1 - p) * reading as it is where both take as long. */
+    wait_share = wait_share < 1 ? wait_share : 1;
+    double idle = 100 * worth / (worth + (100 - worth) * wait_share);
+    idle = idle < GUARD_IDLE_PERCENT ? idle : GUARD_IDLE_PERCENT;
+    return (uint32_t)((busy > idle ? busy : idle) + 0.5);
+}
+
+/* The time that a turn waited for a record that was not there in time, in units of what a read takes,
+ * since the period began; 1 when there was no such record. */
+static double wait_share(const struct stream *s, uint64_t busy_us)
+{
+    const struct stream_stats *is = &s->stats, *was = &s->guard_was;
+    double missed = (double)(is->window_misses - was->window_misses) -
+                    (double)(is->ahead_useful - was->ahead_useful);
+    double reads = (double)(is->window_misses - was->window_misses) +
+                   (double)(is->ahead_wasted - was->ahead_wasted);
+    double wait = (double)(is->wait_us - was->wait_us);
+    return missed > 0 && busy_us ? wait / missed * reads / (double)busy_us : 1;
 }
 
 static void guard(struct stream *s)
@@ -108,16 +143,18 @@ static void guard(struct stream *s)
     int64_t now = io_now_us(s->io);
     uint64_t busy = io_busy_us(s->io);
     if (s->guard_since) {
-        uint32_t percent = ahead_guard_percent((double)(busy - s->guard_busy_us) /
-                                               (double)(now - s->guard_since + 1));
+        uint64_t busy_us = busy - s->guard_busy_us;
+        uint32_t percent = ahead_guard_percent(
+            (double)busy_us / (double)(now - s->guard_since + 1), wait_share(s, busy_us));
         /* From the second time on half way from what it was: reading less makes the drive less
-         * busy. */
+         * busy, and the waits longer. */
         s->guard_percent = s->guard_has_judged ? (s->guard_percent + percent) / 2 : percent;
         s->guard_has_judged = true;
     }
     s->guard_passes = 0;
     s->guard_since = now;
     s->guard_busy_us = busy;
+    s->guard_was = s->stats;
 }
 
 void ahead_pause_guard(struct stream *s)

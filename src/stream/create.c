@@ -262,6 +262,7 @@ void stream_reset_stats(struct stream *s)
     s->stats = (struct stream_stats){.drive_busy_us = io_busy_us(s->io),
                                      .drive_wanted_us = io_wanted_us(s->io),
                                      .major_faults = major_faults()};
+    ahead_pause_guard(s);
     s->displaced = 0;
     s->displaced_rows = 0;
 }

@@ -186,9 +186,11 @@ struct stream {
     bool has_look_ahead;          /* bands too */
     bool no_overlap;
     struct guess_record *guesses; /* [layers] */
-    uint32_t guard_percent;       /* that the guard asks of a guess besides */
+    struct guess_record all_guesses;
+    uint32_t guard_percent;       /* that the guard asks of a guess, once it has judged */
     int64_t guard_since;          /* of its present period; 0: none has begun */
     uint64_t guard_busy_us;
+    struct stream_stats guard_was; /* when the period began */
     int guard_passes;
     bool guard_has_judged;
     int32_t *previous;  /* GUESS_PREVIOUS: [layers][experts_used] ids, -1: none */
@@ -293,9 +295,9 @@ void turn_report_wait(const struct stream *s, int expert, uint64_t us, enum stre
 /* Drops guesses of `layer` that the turn did not select: those that have not started to be read
  * now, the others when this and one more turn are over. Notes what the guesses were worth. */
 void ahead_settle(struct stream *s);
-/* What is asked of a guess, in percent besides the usual, of a drive that is busy for this share of
- * the time. */
-uint32_t ahead_guard_percent(double busy_share);
+/* What is asked of a guess, in percent, of a drive that is busy for this share of the time, where a
+ * record that was not there in time is waited for during this share of what a read takes. */
+uint32_t ahead_guard_percent(double busy_share, double wait_share);
 /* The guard's period ends unjudged: what comes next is no answer. */
 void ahead_pause_guard(struct stream *s);
 /* Forgets the guess at the turn's layer. */
