@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cache.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "gguf/join.h"
@@ -209,22 +209,15 @@ static bool folder_is_writable(const char *path)
     return !access(folder, W_OK);
 }
 
-/* The user's cache, the name from the fingerprint. */
-static void cache_path(const struct strata_model *m, char *out, size_t room)
+/* In the user's cache, the name from the fingerprint. */
+static void path_in_cache(const struct strata_model *m, char *out, size_t room)
 {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    size_t n = 0;
-    if (cache && *cache)
-        n = (size_t)snprintf(out, room, "%s/strata", cache);
-    else
-        n = (size_t)snprintf(out, room, "%s/.cache/strata", home ? home : ".");
-    if (n < room)
-        mkdir(out, 0700);
-    n += n < room ? (size_t)snprintf(out + n, room - n, "/") : 0;
-    for (int i = 0; i < 16 && n < room; i++)
-        n += (size_t)snprintf(out + n, room - n, "%02x", m->fingerprint[i]);
-    if (n < room)
-        snprintf(out + n, room - n, ".strata-pop");
+    char name[2 * 16 + sizeof ".strata-pop"];
+    for (int i = 0; i < 16; i++)
+        snprintf(name + 2 * i, 3, "%02x", m->fingerprint[i]);
+    strcpy(name + 2 * 16, ".strata-pop");
+    if (!cache_path(name, true, out, room))
+        *out = 0;
 }
 
 /* Where the profile lies; empty: there is to be none. */
@@ -240,7 +233,7 @@ static void profile_path(const struct strata_model *m, char *out, size_t room)
     }
     snprintf(out, room, "%.*s.strata-pop", (int)streaming_stem_bytes(m->path), m->path);
     if (!folder_is_writable(out))
-        cache_path(m, out, room);
+        path_in_cache(m, out, room);
 }
 
 /* The profile of this model with the counts at `counts`; p->experts is freed by the caller. */

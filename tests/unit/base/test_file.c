@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "base/cache.h"
 #include "base/file.h"
 #include "base/mem.h"
 
@@ -138,6 +139,44 @@ static void what_a_killed_writer_has_left_is_removed_by_the_next(void **state)
     unlink(other);
 }
 
+static const char *dirname_of(char *path)
+{
+    *strrchr(path, '/') = 0;
+    return path;
+}
+
+static void the_cache_is_where_the_environment_says_and_is_made_when_it_is_written(void **state)
+{
+    (void)state;
+    char path[256], expected[256], below[64], most[300];
+    snprintf(below, sizeof below, "%s/home", folder);
+    assert_int_equal(mkdir(below, 0700), 0);
+    assert_int_equal(setenv("HOME", below, 1), 0);
+    /* A relative path is none. */
+    assert_int_equal(setenv("XDG_CACHE_HOME", "here", 1), 0);
+    snprintf(expected, sizeof expected, "%s/.cache/strata/file", below);
+    assert_true(cache_path("file", false, path, sizeof path));
+    assert_string_equal(path, expected);
+    assert_int_equal(rmdir(below), 0); /* nothing was made for a look */
+    assert_int_equal(mkdir(below, 0700), 0);
+    assert_true(cache_path("file", true, path, sizeof path));
+    write_text(path, "kept");
+    assert_text(expected, "kept");
+    unlink(path);
+    snprintf(path, sizeof path, "%s/.cache/strata", below);
+    assert_int_equal(rmdir(path), 0);
+    assert_false(cache_path("file", true, most, strlen(expected))); /* no room for the zero */
+    assert_int_equal(rmdir(dirname_of(path)), 0);
+    assert_int_equal(rmdir(below), 0);
+    assert_int_equal(setenv("XDG_CACHE_HOME", folder, 1), 0);
+    snprintf(expected, sizeof expected, "%s/strata/file", folder);
+    assert_true(cache_path("file", false, path, sizeof path));
+    assert_string_equal(path, expected);
+    unsetenv("XDG_CACHE_HOME");
+    unsetenv("HOME");
+    assert_false(cache_path("file", false, path, sizeof path));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -145,6 +184,7 @@ int main(void)
         cmocka_unit_test(an_aborted_write_leaves_nothing_behind),
         cmocka_unit_test(what_is_no_file_is_not_replaced),
         cmocka_unit_test(what_a_killed_writer_has_left_is_removed_by_the_next),
+        cmocka_unit_test(the_cache_is_where_the_environment_says_and_is_made_when_it_is_written),
     };
     if (!mkdtemp(folder))
         return 1;
