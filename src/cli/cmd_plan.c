@@ -52,7 +52,8 @@ static double compute_ms(const struct options *o, struct strata_model *m, const 
     const char *traced = t ? trace_value(t, "compute_ms", text, sizeof text) : NULL;
     if (option_given(o, OPTION_COMPUTE))
         return o->value[OPTION_COMPUTE].real;
-    return traced ? strtod(traced, NULL) : kept_read_compute(m);
+    double ms = traced ? strtod(traced, NULL) : 0;
+    return kept_is_compute(ms) ? ms : traced ? 0 : kept_read_compute(m);
 }
 
 /* --forecast: with all that is known, saying what is not. */
@@ -101,12 +102,20 @@ static bool expect(const struct options *o, struct strata_model *m, struct strat
     return take_error(error, &e);
 }
 
+/* What only a forecast needs asks for one. */
+static bool wants_forecast(const struct options *o)
+{
+    return option_given(o, OPTION_FORECAST) || option_given(o, OPTION_DRIVE) ||
+           option_given(o, OPTION_PLAN_TRACE) || option_given(o, OPTION_PROBE) ||
+           option_given(o, OPTION_COMPUTE);
+}
+
 enum status command_plan(const struct options *o)
 {
     struct strata_error e = {0};
     struct strata_model *m = open_model(o, 0, &e);
     bool is_json = option_given(o, OPTION_JSON);
-    bool ok = m && (option_given(o, OPTION_FORECAST) ? forecast(o, m, &e) : expect(o, m, &e));
+    bool ok = m && (wants_forecast(o) ? forecast(o, m, &e) : expect(o, m, &e));
     char *text = ok ? strata_plan_text(m, is_json, &e) : NULL;
     ok = text && output_write(text, strlen(text), &e) && (!is_json || output_write("\n", 1, &e));
     strata_free(text);

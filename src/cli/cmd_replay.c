@@ -8,6 +8,8 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/input.h"
+#include "cli/kept.h"
+#include "cli/kept.h"
 #include "cli/output.h"
 #include "cli/probe_cache.h"
 #include "cli/replay_chart.h"
@@ -107,10 +109,11 @@ static bool read_drive(struct job *j, struct strata_error *e)
     if (j->with.drive)
         j->drive = probe_drive(&probe);
     const char *compute = trace_value(j->trace, "compute_ms", text, sizeof text);
+    double ms = compute ? strtod(compute, NULL) : 0;
     if (option_given(j->o, OPTION_COMPUTE))
         j->with.compute_ms = j->o->value[OPTION_COMPUTE].real;
-    else if (compute)
-        j->with.compute_ms = strtod(compute, NULL);
+    else if (kept_is_compute(ms))
+        j->with.compute_ms = ms;
     return true;
 }
 

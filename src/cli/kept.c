@@ -1,34 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/kept.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
 
+#include "base/cache.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "session/session.h"
 
 #define KEPT_BYTES_MOST ((size_t)64 << 10)
-
-/* With `make`, the folders are made too. */
-static bool kept_path(const char *name, bool make, char *out, size_t room)
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    bool is_own = cache && *cache == '/';
-    if (!is_own && (!home || *home != '/'))
-        return false;
-    const char *base = is_own ? cache : home, *below = is_own ? "" : "/.cache";
-    if (make) {
-        snprintf(out, room, "%s%s", base, below);
-        mkdir(out, 0700);
-        snprintf(out, room, "%s%s/strata", base, below);
-        mkdir(out, 0700);
-    }
-    int n = snprintf(out, room, "%s%s/strata/%s", base, below, name);
-    return n > 0 && (size_t)n < room;
-}
 
 void kept_write(const char *name, const struct json_out *text)
 {
@@ -36,7 +16,7 @@ void kept_write(const char *name, const struct json_out *text)
     struct err ignored;
     err_clear(&ignored);
     struct file_writer w;
-    if (text->failed || !kept_path(name, true, path, sizeof path) ||
+    if (text->failed || !cache_path(name, true, path, sizeof path) ||
         !file_write_begin(&w, path, 0600, &ignored))
         return;
     if (file_write(&w, text->text, text->bytes, &ignored))
@@ -50,12 +30,17 @@ char *kept_read(const char *name, size_t *bytes)
     char path[4096];
     struct err ignored;
     err_clear(&ignored);
-    return kept_path(name, false, path, sizeof path)
+    return cache_path(name, false, path, sizeof path)
                ? file_read_all(path, KEPT_BYTES_MOST, bytes, &ignored)
                : NULL;
 }
 
 /* ---- The time of a token -------------------------------------------------------------------- */
+
+bool kept_is_compute(double ms)
+{
+    return ms > 0 && ms <= 1e6;
+}
 
 static bool compute_name(struct strata_model *m, char *out, size_t room)
 {
@@ -72,7 +57,7 @@ void kept_write_compute(struct strata_model *m, double ms)
 {
     char name[2 * SESSION_SETUP_BYTES];
     struct json_out out = {0};
-    if (!(ms > 0) || !compute_name(m, name, sizeof name))
+    if (!kept_is_compute(ms) || !compute_name(m, name, sizeof name))
         return;
     json_puts(&out, "{\"compute_ms\": ");
     json_put_f64(&out, ms);
@@ -91,7 +76,7 @@ double kept_read_compute(struct strata_model *m)
     char *text = compute_name(m, name, sizeof name) ? kept_read(name, &bytes) : NULL;
     struct json_doc *d = text ? json_parse(text, bytes, name, &ignored) : NULL;
     const struct json *said = d ? json_get(json_root(d), "compute_ms") : NULL;
-    if (!said || !json_f64(said, &ms) || !isfinite(ms) || ms < 0)
+    if (!said || !json_f64(said, &ms) || !kept_is_compute(ms))
         ms = 0;
     json_free(d);
     mem_free(text);

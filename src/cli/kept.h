@@ -17,6 +17,8 @@ char *kept_read(const char *name, size_t *bytes);
 
 struct strata_model;
 
+/* Whether that can be the time of a token, for files say anything. */
+bool kept_is_compute(double ms);
 /* The milliseconds of a decoded token besides waiting for the drive, for this model with this
  * machine's instruction set, threads and form of the cache. */
 void kept_write_compute(struct strata_model *m, double ms);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/probe_cache.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -36,6 +35,8 @@ void probe_put_json(const struct probe *p, const char *path, struct json_out *ou
     json_puts(out, "]}\n");
 }
 
+#define SLOWEST_GB_S 1e-4 /* no drive is slower, and what divides by it stays in range */
+
 /* ---- Reading -------------------------------------------------------------------------------- */
 
 static bool read_whole(const struct json *v, const char *key, int64_t most, int64_t *out)
@@ -44,10 +45,15 @@ static bool read_whole(const struct json *v, const char *key, int64_t most, int6
     return n && json_i64(n, out) && *out > 0 && *out <= most;
 }
 
+/* Up to 1e8: no read takes 100 seconds, and times of many can be added up as nanoseconds. */
 static bool read_real(const struct json *v, const char *key, double *out)
 {
     const struct json *n = json_get(v, key);
-    return n && json_f64(n, out) && isfinite(*out) && *out > 0;
+    double is;
+    if (!n || !json_f64(n, &is) || !(is > 0 && is <= 1e8))
+        return false;
+    *out = is;
+    return true;
 }
 
 static bool read_point(const struct json *v, struct probe_point *out)
@@ -60,7 +66,7 @@ static bool read_point(const struct json *v, struct probe_point *out)
     out->depth = (int)depth;
     out->parts = (int)parts;
     read_real(v, "cpu_us", &out->cpu_us); /* not in files of older programs */
-    return read_real(v, "gb_s", &out->gb_s) && read_real(v, "p50_us", &out->p50_us) &&
+    return read_real(v, "gb_s", &out->gb_s) && out->gb_s >= SLOWEST_GB_S && read_real(v, "p50_us", &out->p50_us) &&
            read_real(v, "p99_us", &out->p99_us);
 }
 

@@ -226,11 +226,15 @@ bool probe_folder(const char *folder, const struct probe_options *o, struct prob
     int fd = mkostemp(path, O_CLOEXEC);
     bool ok = fd >= 0 ||
               err_set(e, ERR_IO, "%s: a file cannot be made here: %s", folder, strerror(errno));
-    ok = ok && fill_file(fd, path, o, e) && probe_file(path, o, out, e);
-    if (fd >= 0) {
+    char without_name[32];
+    snprintf(without_name, sizeof without_name, "/proc/self/fd/%d", fd);
+    /* A program that is killed leaves nothing behind where the file can be read without its name. */
+    bool has_name = fd >= 0 && (access(without_name, R_OK) != 0 || unlink(path) != 0);
+    ok = ok && fill_file(fd, path, o, e) && probe_file(has_name ? path : without_name, o, out, e);
+    if (fd >= 0)
         close(fd);
+    if (has_name)
         unlink(path);
-    }
     mem_free(path);
     return ok;
 }

@@ -234,9 +234,46 @@ class Probe(Case):
         self.assertIn(b"a run that answered 16 tokens\n", self.succeeds("plan", DEMO, "--threads", "1", env=env).err, "another setup")
         kept = [name for name in os.listdir(self.path("strata")) if name.startswith("compute-")]
         self.assertEqual(len(kept), 1)
-        for damaged in (b"", b"{}", b'{"compute_ms": -1}', b'{"compute_ms": "5"}', b'{"compute_ms": 1e999}', b"[" * 70000):
+        for damaged in (b"", b"{}", b'{"compute_ms": -1}', b'{"compute_ms": "5"}', b'{"compute_ms": 1e999}', b'{"compute_ms": 1e300}',
+                        b"[" * 70000):
             self.write(os.path.join("strata", kept[0]), damaged)
             self.assertEqual(set(speeds()), {None}, damaged[:20])
+
+    def test_what_no_drive_gives_is_no_result_of_a_probe(self):
+        def drive(**changed):
+            point = {"bytes": 65536, "depth": 1, "parts": 1, "gb_s": 1, "p50_us": 100, "p99_us": 200, "cpu_us": 20, **changed}
+            return self.write("drive.json", json.dumps({"engine": "uring", "direct": True, "points": [point]}).encode())
+
+        plan = ("plan", DEMO, "--compute", "5", "--json")
+        known = self.succeeds(*plan, "--drive", drive()).json()["points"]
+        self.assertNotIn(None, [point["tok_s"] for point in known], "--drive and --compute ask for a forecast")
+        for changed in ({"gb_s": 1e-9}, {"gb_s": 1e300}, {"p50_us": 1e300}, {"p50_us": -1}, {"p99_us": 1e9}, {"bytes": 1 << 50}):
+            with self.subTest(changed=changed):
+                self.fails(1, *plan, "--drive", drive(**changed), names=["drive.json"])
+        for cpu_us in (-5, 1e300): # a file of an older program has none
+            self.succeeds(*plan, "--drive", drive(cpu_us=cpu_us))
+        self.fails(1, "plan", DEMO, "--drive", self.path("missing"), names=["missing"])
+        self.fails(1, "plan", DEMO, "--trace", self.path("missing"), names=["missing"])
+
+    def test_a_probe_that_is_killed_leaves_no_file(self):
+        probe = start("probe", self.folder)
+        self.addCleanup(probe.communicate)
+        self.addCleanup(probe.kill)
+
+        def holds_a_file_without_a_name():
+            files = "/proc/%d/fd" % probe.pid
+            try:
+                links = [os.readlink(os.path.join(files, name)) for name in os.listdir(files)]
+            except FileNotFoundError: # closed meanwhile
+                return False
+            return any(link.startswith(self.folder) and link.endswith("(deleted)") for link in links)
+
+        while probe.poll() is None and not holds_a_file_without_a_name():
+            time.sleep(0.001)
+        self.assertIsNone(probe.poll(), "it ended with a file that has its name")
+        probe.kill()
+        probe.wait()
+        self.assertEqual(os.listdir(self.folder), [])
 
     def test_a_throttled_drive_is_seen_as_slow(self):
         done = self.probe(DEMO, "--record", "256K", "--io", "sim:rate=20M", "--json").json()
