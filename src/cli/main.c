@@ -50,6 +50,8 @@ int main(int argc, char **argv)
         setlocale(LC_CTYPE, "C.UTF-8");
     /* A reader that goes away ends the program without a word, also where the caller ignores it. */
     signal(SIGPIPE, SIG_DFL);
+    /* A file that may not grow further is an error with a sentence. */
+    signal(SIGXFSZ, SIG_IGN);
 
     struct options o;
     struct strata_error e = {0};

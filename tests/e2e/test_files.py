@@ -2,6 +2,7 @@
 """Files that a run is asked to write: what cannot be written is said before the work, and no device is replaced."""
 
 import os
+import resource
 import stat
 import subprocess
 
@@ -23,6 +24,17 @@ class Targets(Case):
             with self.subTest(option=option):
                 self.fails(1, "run", "-m", DEMO, "-p", "x", "-n", "5", option, self.path("none/file"), names=["none/file"])
         self.assertEqual(os.listdir(self.folder), [])
+
+    def test_a_limit_of_file_sizes_is_an_error_and_leaves_the_old_file(self):
+        state = self.write("state", b"old")
+        run = program.start("run", "-m", DEMO, "-p", "x", "-n", "1", "--quiet", "--popularity", "off", "--save", state,
+                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10000, 10000)))
+        _, err = run.communicate(timeout=program.PATIENCE_S)
+        self.assertEqual(run.returncode, 1, err)
+        self.assertIn(b"state: writing: File too large", err)
+        with open(state, "rb") as file:
+            self.assertEqual(file.read(), b"old")
+        self.assertEqual(os.listdir(self.folder), ["state"])
 
 
 class Closed(Case):
