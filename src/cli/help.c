@@ -185,6 +185,21 @@ static void man_chat(struct json_out *out)
     troff(chat_about_lines, out);
 }
 
+static void man_arms(struct json_out *out)
+{
+    man_text("COMPARING CONFIGURATIONS",
+             "The file of bench --arms is one JSON object. prompt and gen are numbers of tokens (512, "
+             "64), rounds is 5, ids a file as --ids takes it; all four may be missing. flags are "
+             "options of bench.\n",
+             out);
+    json_puts(out, ".PP\n.nf\n");
+    troff("{\"model\": \"m.gguf\", \"prompt\": 512, \"gen\": 64, \"rounds\": 5,\n"
+          " \"arms\": [{\"name\": \"plain\", \"flags\": []},\n"
+          "          {\"name\": \"moce\", \"flags\": [\"--moce\", \"0.85\"]}]}\n",
+          out);
+    json_puts(out, ".fi\n");
+}
+
 void help_man(struct json_out *out)
 {
     struct strata_version v;
@@ -208,22 +223,33 @@ void help_man(struct json_out *out)
     man_group(GROUP_SAMPLING, ~0u, out);
     man_text(
         "OPTIONS OF MEMORY AND MACHINE",
-        "Of run, chat, plan and logits. None of them but --kv and --exact-activations changes a "
-        "bit "
-        "of a result. SIZE is a number, with a fraction if one likes, and K, M, G or T for powers "
+        "Of run, chat, plan, logits, bench and kld. None of them changes a bit of a result but --kv, "
+        "--exact-activations, --moce and what goes with it: where routing depends on what is in "
+        "memory, it depends on --arena, --memory and --policy too. (The engine fake reads nothing.) "
+        "SIZE is a number, with a fraction if one likes, and K, M, G or T for powers "
         "of "
         "1024. With both --memory and --arena, the arena is as asked, and what does not fit is "
         "refused.\n",
         out);
     man_group(GROUP_MACHINE, ~0u, out);
-    json_puts(out, ".SH OPTIONS EVERYWHERE\n");
+    json_puts(out, ".SH OPTIONS EVERYWHERE\n"
+                   "Of every command, \\-\\-json of those whose page has it.\n");
     man_group(GROUP_COMMON, ~0u, out);
     man_chat(out);
+    man_arms(out);
     man_text("EXIT STATUS",
              "0 done, 1 failed (one sentence says why), 2 wrong usage, 130 ended by "
              "Ctrl-C: what was generated is out, files are whole.\n",
              out);
-    man_text("ENVIRONMENT", "STRATA_ISA does what --isa does; the option wins.\n", out);
+    man_text("ENVIRONMENT",
+             "STRATA_ISA does what --isa does; the option wins. XDG_CACHE_HOME is the folder in which "
+             "the folder strata keeps what was measured of drives and models (~/.cache).\n",
+             out);
+    man_text("FILES",
+             "Beside a model, STEM being its name without .gguf: STEM.strata-pack, written by pack; "
+             "STEM.strata-pop, what its experts were used for, written by every run (in the cache "
+             "where the folder cannot be written).\n",
+             out);
 }
 
 /* ---- Completion ----------------------------------------------------------------------------- */

@@ -56,7 +56,7 @@ const struct command_line command_lines[COMMANDS] = {
         "the exact prompt that a conversation becomes",
         "Prints the prompt that a conversation becomes. No weights are read.", 0},
     [COMMAND_BENCH] = {
-        COMMAND_BENCH, "bench", "-m MODEL [-p N] [-n N] [-d N] [-r N] [--ids FILE]\n--arms FILE.json",
+        COMMAND_BENCH, "bench", "-m MODEL [-p N] [-n N] [options] | --arms FILE.json",
         "how fast a model runs here, or one configuration after another",
         "Times a prompt and the tokens after it, -r times, each from an empty state, and\n"
         "prints medians. With --arms it runs several configurations in turn (A B B A),\n"
@@ -258,7 +258,7 @@ const struct option_line option_lines[OPTIONS] = {
     {OPTION_ARENA, MACHINE, OPTION_SHARE, 0, "arena", "SIZE", PLANNED,
      .help = "for experts: a size, N% of them, min or max"},
     {OPTION_CTX, MACHINE, OPTION_WHOLE, 0, "ctx", "N", PLANNED,
-     .help = "context in tokens (the model's, at most 32768)", .least = 1, .most = INT_MAX},
+     .help = "context in tokens (the model's, at most 32768)", .least = 1, .most = 0x1p24},
     {OPTION_KV, MACHINE, OPTION_CHOICE, 0, "kv", "f16|f32|q8_0", PLANNED,
      .help = "type of keys and values (f16)", .words = "f16|f32|q8_0"},
     {OPTION_EXACT_ACTIVATIONS, MACHINE, OPTION_FLAG, 0, "exact-activations", NULL, PLANNED,
@@ -298,9 +298,9 @@ const struct option_line option_lines[OPTIONS] = {
      .help = "what is used most, learned (beside the model)", .is_rare = true},
     {OPTION_BAND, MACHINE, OPTION_WHOLE, 0, "band", "N", PLANNED,
      .help = "tokens of a prompt that share reads of experts",
-     .is_rare = true, .least = 1, .most = INT_MAX},
+     .is_rare = true, .least = 1, .most = 0x1p20},
     {OPTION_TILE, MACHINE, OPTION_WHOLE, 0, "tile", "N", PLANNED,
-     .help = "tokens of one product (64)", .is_rare = true, .least = 1, .most = INT_MAX},
+     .help = "tokens of one product (64)", .is_rare = true, .least = 1, .most = 0x1p20},
     {OPTION_WINDOW, MACHINE, OPTION_WHOLE, 0, "window", "N", PLANNED,
      .help = "most tokens of a decode step, 1 to 8 (8)", .is_rare = true, .least = 1, .most = 8},
     {OPTION_DRAFT, MACHINE, OPTION_CHOICE, 0, "draft", "auto|off|lookup|mtp", PLANNED,

@@ -90,7 +90,7 @@ static bool read_value(struct option_value *v, const struct option_line *o, cons
                          o->most, o->above_least ? ", the first excluded" : "");
         return true;
     case OPTION_BYTES:
-        return io_parse_size(text, strlen(text), &v->whole) ||
+        return (io_parse_size(text, strlen(text), &v->whole) && v->whole) ||
                wrong(e, "%s: %s is not a size such as 1.5G", typed, text);
     case OPTION_SHARE:
         return !strcmp(text, "min") || !strcmp(text, "max") || is_percentage(text) ||
