@@ -407,11 +407,12 @@ static bool prepare(struct synth *s, struct err *e)
     s->row =
         mem_alloc_array((size_t)pool_threads(s->workers) * 2 * embd, sizeof(float), "a row", e);
     s->room = mem_alloc_array(ROWS_AT_ONCE * embd, sizeof(float), "rows", e);
-    s->kept =
-        tokens_draft_kept(s->options.mtp_right, s->options.vocab - SYNTH_SPECIAL, s->shape->embd);
-    return s->row && s->room &&
-           tokens_create(&s->tokens, s->shape, s->options.layers, s->options.vocab, s->options.seed,
-                         e);
+    if (!s->row || !s->room ||
+        !tokens_create(&s->tokens, s->shape, s->options.layers, s->options.vocab, s->options.seed,
+                       e))
+        return false;
+    s->kept = tokens_draft_kept(&s->tokens, s->options.mtp_right);
+    return true;
 }
 
 static bool write_ids(const struct synth *s, const char *path, struct err *e)

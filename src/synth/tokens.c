@@ -6,6 +6,7 @@
 #include "base/mem.h"
 
 enum { POOL = 4096 };
+#define SPECIAL_NORM 0.5f /* of their rows of the head */
 enum purpose { BASIS, TOPICS, OWN, SPECIAL, TEXT, ROUTERS, JOINS = 1 << 30 };
 
 static int64_t common(int64_t a, int64_t b)
@@ -151,7 +152,7 @@ void tokens_head(const struct tokens *t, int64_t id, float *out)
     int d = t->shape->embd;
     memset(out, 0, (size_t)d * sizeof *out);
     if (id >= t->n) {
-        add_scaled(out, t->special + (id - t->n) * d, d, 0.5f);
+        add_scaled(out, t->special + (id - t->n) * d, d, SPECIAL_NORM);
         return;
     }
     int64_t before = (id * t->back + t->n - 1) % t->n;
@@ -180,31 +181,37 @@ void tokens_router(const struct tokens *t, int layer, int before, int expert, fl
 
 /* ---- The draft layer ------------------------------------------------------------------------ */
 
-/* The probability that a normal number around `ahead` is larger than n around 0, all of deviation
- * 1: the integral over x of its density times exp(-n Q(x)), Q being what lies above x. */
-static double wins(double ahead, double n)
+static double density(double x)
 {
-    const double step = 1.0 / 64;
-    double above = 0, sum = 0;
-    for (int i = 16 * 64; i > 0; i--) { /* from far above downwards, so that Q is exact there */
-        double x = (i - 0.5) * step, from = x - ahead;
-        double density = 0.39894228 * (double)fmath_exp((float)(-x * x / 2)) * step;
-        double own = 0.39894228 * (double)fmath_exp((float)(-from * from / 2)) * step;
-        above += density / 2;
-        sum += n * above < 80 ? own * (double)fmath_exp((float)(-n * above)) : 0;
-        above += density / 2;
+    return 0.39894228 * (double)fmath_exp((float)(-x * x / 2));
+}
+
+/* The probability that a normal number around `ahead` is larger than those of all other tokens
+ * around 0, of deviation 1 but for the special ones: the integral over x of its density times
+ * exp(-n Q(x)), Q being what lies above x. */
+static double wins(const struct tokens *t, double ahead)
+{
+    const double step = 1.0 / 64, special = (double)(SPECIAL_NORM / t->head_norm);
+    double others = 0, sum = 0;
+    for (int i = 24 * 64; i > 0; i--) { /* from far above downwards, so that Q is exact there */
+        double x = (i - 0.5) * step;
+        double more = (double)t->n * density(x) + SYNTH_SPECIAL * density(x / special) / special;
+        others += more * step / 2;
+        sum += others < 80 ? density(x - ahead) * step * (double)fmath_exp((float)-others) : 0;
+        others += more * step / 2;
     }
     return sum;
 }
 
-double tokens_draft_kept(double right, int64_t n, int embd)
+double tokens_draft_kept(const struct tokens *t, double right)
 {
     if (right >= 1)
         return 1;
-    double least = 0, most = 12;
+    int embd = t->shape->embd;
+    double least = 0, most = 16;
     for (int i = 0; i < 20 && right > 0; i++) {
         double middle = (least + most) / 2;
-        if (wins(middle, (double)n) < right)
+        if (wins(t, middle) < right)
             least = middle;
         else
             most = middle;

@@ -32,9 +32,9 @@ void tokens_head(const struct tokens *t, int64_t id, float *out);
  * it. */
 void tokens_router(const struct tokens *t, int layer, int before, int expert, float *out);
 /* The part of a token's own vector that a draft layer has to keep, outside the space of topics, to
- * guess the next token with the probability `right`, where there are n tokens; the rest is noise.
- * At most 1; a little below 0 for 0. */
-double tokens_draft_kept(double right, int64_t n, int embd);
+ * guess the next token with the probability `right`; the rest is noise. At most 1; a little below 0
+ * for 0. */
+double tokens_draft_kept(const struct tokens *t, double right);
 /* Row of the matrix that joins a token's embedding with the residual before it: [2 embd]. What all
  * tokens share and their topics go through as they are. */
 void tokens_join(const struct tokens *t, double kept, int row, float *out);
