@@ -285,7 +285,7 @@ const struct option_line option_lines[OPTIONS] = {
      .help = "off, to measure: compute only when all is read (on)",
      .is_rare = true, .words = "on|off"},
     {OPTION_POLICY, MACHINE, OPTION_CHOICE, 0, "policy", "NAME", PLANNED,
-     .help = "who leaves the arena: lru, lfu, layer (layer)",
+     .help = "who leaves the arena: lru, lfu, layer (lfu)",
      .is_rare = true, .words = "lru|lfu|layer"},
     {OPTION_MOCE, MACHINE, OPTION_TEXT, 0, "moce", "X|auto:X", PLANNED,
      .help = "prefer experts that are in memory (0: exact)"},

@@ -69,7 +69,7 @@ bool streaming_config(const struct strata_model *m, struct stream_config *c, str
 {
     const struct strata_options *o = &m->options;
     struct stream_moce moce;
-    c->policy = POLICY_LAYER; /* never worse than LRU on the recorded routing traces */
+    c->policy = POLICY_LFU; /* best on the recorded routing traces (docs/streaming.md, "Policies") */
     c->split = o->io_split;
     c->no_overlap = o->no_overlap;
     c->lock = true;

@@ -95,7 +95,7 @@ uint64_t stream_table_bytes(const struct stream_config *c, size_t io_align)
         table += table_entries(c, l) * sizeof(uint16_t);
     return sizeof(struct stream) + slots * a_slot + records * a_record + layers * a_layer +
            (most + 1) * an_expert + (keys + most) * sizeof(uint64_t) + table +
-           policy_memory(ARENA_CLASSES, (int)slots, c->layers) +
+           policy_memory(ARENA_CLASSES, (int)slots, c->layers, (int)records) +
            io_queue_memory((int)most_requests(c, slots), slots * PIECES_MOST) + 8192;
 }
 
@@ -164,7 +164,7 @@ static bool allocate_slots(struct stream *s, const struct stream_config *c, stru
     s->lent_slot = mem_alloc_array(slots, sizeof *s->lent_slot, "slots", e);
     s->by_age = mem_alloc_array(slots, sizeof *s->by_age, "turn", e);
     s->key = mem_alloc_array(keys, sizeof *s->key, "turn", e);
-    s->policy = policy_create(c->policy, s->arena.classes, s->arena.slots, c->layers, e);
+    s->policy = policy_create(c->policy, s->arena.classes, s->arena.slots, c->layers, s->records, e);
     s->queue = io_queue_create(s->io, (int)most_requests(c, slots), e);
     s->memory = (c->has_no_memory ? mem_map_addresses : mem_map)((size_t)s->arena.bytes,
                                                                  "the arena of experts", e);

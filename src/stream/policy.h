@@ -4,7 +4,9 @@
  * reads, pins or clocks, so that its order is a function of the history of turns.
  *
  *     LRU    worth least is what was used longest ago
- *     LFU    what was used least often, uses counting half after a while; of equals the older
+ *     LFU    what was used least often, in the arena or not, uses counting half after 64 tokens; of
+ *            what is equal by that what has not been used for longer, then what comes up later in
+ *            the order of layers
  *     LAYER  what has been passed over most often since its last use; of equals what comes up last
  *            in the order of layers; of equals the older */
 #ifndef STRATA_STREAM_POLICY_H
@@ -25,15 +27,17 @@ const char *policy_name(enum policy_kind kind);
 struct policy;
 
 struct policy *policy_create(enum policy_kind kind, int classes, int slots, int layers,
-                             struct err *e);
+                             int records, struct err *e);
 void policy_free(struct policy *p);
 /* Bytes that it holds, at most. */
-size_t policy_memory(int classes, int slots, int layers);
+size_t policy_memory(int classes, int slots, int layers, int records);
 
-/* A turn of `layer` begins. */
-void policy_begin_turn(struct policy *p, int layer);
+/* A turn of `layer` for so many rows begins. */
+void policy_begin_turn(struct policy *p, int layer, int rows);
+/* So many rows of it use a record, resident or not. */
+void policy_use(struct policy *p, int record, uint32_t rows);
 /* A record of `layer`, which `slot` now holds, became resident; it was used just now. */
-void policy_admit(struct policy *p, int class_index, int slot, int layer);
+void policy_admit(struct policy *p, int class_index, int slot, int layer, int record);
 /* It was used. */
 void policy_touch(struct policy *p, int class_index, int slot);
 /* It is no longer resident. */

@@ -80,6 +80,7 @@ static void note_counts(struct stream *s, int n)
     for (int j = 0; j < t->wanted; j++) {
         int record = s->record_of[t->layer] + s->want[j].expert;
         s->count[record] += s->want[j].rows;
+        policy_use(s->policy, record, s->want[j].rows);
         if (t->is_band)
             s->heat[record] += s->want[j].rows;
     }
@@ -385,7 +386,7 @@ bool stream_begin(struct stream *s, int layer, const int32_t *ids, int n, bool i
     s->stats.turns++;
     s->turns++;
     if (s->turn.wanted) {
-        policy_begin_turn(s->policy, layer);
+        policy_begin_turn(s->policy, layer, n / s->experts_used);
         note_sweep(s);
         note_counts(s, n);
         turn_collect(s, false);

@@ -16,8 +16,8 @@
 
 static void choose_for_window(struct stream *s, struct pool *p)
 {
-    int c = s->turn.class_index, places = p->capacity - p->residents;
-    int victim = policy_victim(s->policy, c, -1);
+    int c = s->turn.class_index, places = p->capacity - p->residents, victim = -1;
+    bool has_begun = false;
     for (int j = 0; j < s->turn.wanted; j++) {
         struct want *w = &s->want[j];
         if (w->slot >= 0 && s->slot[w->slot].role == SLOT_RESIDENT)
@@ -25,6 +25,9 @@ static void choose_for_window(struct stream *s, struct pool *p)
         w->is_home = true;
         if (places-- > 0)
             continue;
+        if (!has_begun)
+            victim = policy_victim(s->policy, c, -1);
+        has_begun = true;
         while (s->slot[victim].is_pinned)
             victim = policy_victim(s->policy, c, victim);
         int next = policy_victim(s->policy, c, victim);
@@ -129,7 +132,7 @@ void victims_admit(struct stream *s, int i, bool is_earned, uint32_t rows)
     t->rows = rows;
     t->used = ++s->uses;
     s->pool[t->class_index].guests += is_guest(t);
-    policy_admit(s->policy, t->class_index, i, t->layer);
+    policy_admit(s->policy, t->class_index, i, t->layer, s->record_of[t->layer] + t->expert);
 }
 
 /* The most wanted is used last. A band leaves the order of what windows have earned alone. */

@@ -32,9 +32,9 @@ static struct policy *make(enum policy_kind kind)
 {
     struct err e = {0};
     size_t before = mem_in_use();
-    struct policy *p = policy_create(kind, 2, 8, 4, &e);
+    struct policy *p = policy_create(kind, 2, 8, 4, 8, &e);
     assert_non_null(p);
-    assert_true(mem_in_use() - before <= policy_memory(2, 8, 4));
+    assert_true(mem_in_use() - before <= policy_memory(2, 8, 4, 8));
     return p;
 }
 
@@ -42,8 +42,8 @@ static void lru_orders_by_the_last_use(void **state)
 {
     struct policy *p = make(POLICY_LRU);
     for (int i = 0; i < 4; i++)
-        policy_admit(p, 0, i, i);
-    policy_admit(p, 1, 5, 0); /* another class */
+        policy_admit(p, 0, i, i, i);
+    policy_admit(p, 1, 5, 0, 5); /* another class */
     policy_touch(p, 0, 1);
     EXPECT_ORDER(p, 0, 2, 3, 1);
     policy_remove(p, 0, 2);
@@ -51,21 +51,66 @@ static void lru_orders_by_the_last_use(void **state)
     policy_free(p);
 }
 
+/* A turn of layer 0 that uses a record, which lies in the slot of the same number. */
+static void use(struct policy *p, int record, int rows)
+{
+    policy_begin_turn(p, 0, rows);
+    policy_use(p, record, (uint32_t)rows);
+    policy_touch(p, 0, record);
+}
+
 static void lfu_orders_by_uses_which_age(void **state)
 {
     struct policy *p = make(POLICY_LFU);
     for (int i = 0; i < 4; i++)
-        policy_admit(p, 0, i, 0);
-    policy_touch(p, 0, 0);
-    policy_touch(p, 0, 0);
-    policy_touch(p, 0, 0);
-    policy_touch(p, 0, 2);
-    EXPECT_ORDER(p, 1, 3, 2, 0);
-    for (int i = 0; i < 70; i++)
-        policy_touch(p, 0, 3);
-    policy_begin_turn(p, 0); /* uses are halved: 3 -> 1 and 1 -> 0 */
-    policy_touch(p, 0, 1);
-    EXPECT_ORDER(p, 2, 0, 1, 3);
+        policy_admit(p, 0, i, 0, i);
+    for (int i = 0; i < 3; i++)
+        use(p, 0, 1);
+    use(p, 2, 1);
+    use(p, 1, 1);
+    use(p, 3, 1);
+    EXPECT_ORDER(p, 2, 1, 3, 0); /* of equal uses the older goes first */
+    policy_remove(p, 0, 0);
+    EXPECT_ORDER(p, 2, 1, 3);
+    policy_admit(p, 0, 0, 0, 0); /* its uses are remembered */
+    EXPECT_ORDER(p, 2, 1, 3, 0);
+    for (int i = 0; i < 60; i++)
+        use(p, 3, 1);
+    use(p, 1, 1);
+    EXPECT_ORDER(p, 2, 0, 1, 3); /* what was used often, but long ago, is worth less than one use */
+    policy_free(p);
+}
+
+static void lfu_counts_a_band_by_its_share_of_rows(void **state)
+{
+    struct policy *p = make(POLICY_LFU);
+    for (int i = 0; i < 3; i++)
+        policy_admit(p, 0, i, 0, i);
+    policy_begin_turn(p, 0, 1000); /* in one band: half of the rows, all of them, a few */
+    static const uint32_t rows[] = {500, 1000, 8};
+    for (int i = 2; i >= 0; i--) {
+        policy_use(p, i, rows[i]);
+        policy_touch(p, 0, i);
+    }
+    EXPECT_ORDER(p, 2, 0, 1);
+    for (int i = 0; i < 3; i++)
+        use(p, 2, 1); /* the band's uses are worth what they are at its end: these do not outdo them */
+    EXPECT_ORDER(p, 2, 0, 1);
+    policy_free(p);
+}
+
+/* Of two that were used as often, at the same time, that of the layer that is farther away. */
+static void lfu_knows_the_order_of_layers(void **state)
+{
+    struct policy *p = make(POLICY_LFU);
+    for (int l = 0; l < 4; l++) {
+        policy_begin_turn(p, l, 1);
+        policy_use(p, l, 1);
+        policy_admit(p, 0, l, l, l);
+    }
+    EXPECT_ORDER(p, 3, 2, 1, 0);
+    policy_begin_turn(p, 1, 1); /* a new pass */
+    EXPECT_ORDER(p, 1, 0, 3, 2);
     policy_free(p);
 }
 
@@ -73,14 +118,14 @@ static void layer_evicts_what_comes_up_last(void **state)
 {
     struct policy *p = make(POLICY_LAYER);
     for (int l = 0; l < 4; l++) { /* slot l belongs to layer l */
-        policy_begin_turn(p, l);
-        policy_admit(p, 0, l, l);
+        policy_begin_turn(p, l, 1);
+        policy_admit(p, 0, l, l, l);
     }
     EXPECT_ORDER(p, 3, 2, 1, 0); /* after layer 3 comes layer 0 */
-    policy_begin_turn(p, 0);
+    policy_begin_turn(p, 0, 1);
     policy_touch(p, 0, 0);
     EXPECT_ORDER(p, 0, 3, 2, 1);
-    policy_begin_turn(p, 1); /* passed over */
+    policy_begin_turn(p, 1, 1); /* passed over */
     EXPECT_ORDER(p, 1, 0, 3, 2);
     policy_free(p);
 }
@@ -155,6 +200,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lru_orders_by_the_last_use),
         cmocka_unit_test(lfu_orders_by_uses_which_age),
+        cmocka_unit_test(lfu_counts_a_band_by_its_share_of_rows),
+        cmocka_unit_test(lfu_knows_the_order_of_layers),
         cmocka_unit_test(layer_evicts_what_comes_up_last),
         cmocka_unit_test(names_are_read),
         cmocka_unit_test(pressure_is_the_larger_of_system_and_group),

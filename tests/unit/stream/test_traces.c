@@ -138,12 +138,12 @@ static void lru_hits_are_those_of_the_table(void **state)
     mem_free(t.data);
 }
 
-/* What the default of a run rests on: LAYER is never worse than LRU. LFU is better than both for
- * some texts in a large arena, and far worse in a small one. */
-static void the_layer_policy_is_never_worse_than_lru(void **state)
+/* What the default of a run rests on: LFU has more hits than both others in all texts as soon as the
+ * arena holds two tokens' experts, and is never worse than LRU. */
+static void lfu_is_best_on_all_traces_where_two_tokens_fit(void **state)
 {
-    static const char *const names[] = {"gen-1", "gen-2", "gen-3"};
-    for (int n = 0; n < 3; n++) {
+    static const char *const names[] = {"gen-1", "gen-2", "gen-3", "decode-valid"};
+    for (int n = 0; n < 4; n++) {
         struct trace t = open_trace(names[n]);
         for (int slots = 58; slots < 288; slots += 43) {
             double rate[3];
@@ -152,7 +152,8 @@ static void the_layer_policy_is_never_worse_than_lru(void **state)
                     hit_rate(&t, slots, &(struct stream_config){.policy = (enum policy_kind)kind});
             print_message("%s, %d slots: lru %.3f, lfu %.3f, layer %.3f\n", names[n], slots,
                           rate[0], rate[1], rate[2]);
-            assert_true(rate[2] >= rate[0] && (slots > 58 || rate[2] > rate[1] + 0.05));
+            assert_true(rate[1] >= rate[0] && rate[2] >= rate[0]);
+            assert_true(slots < 2 * LAYERS * USED || rate[1] > rate[2] - 0.0005);
         }
         mem_free(t.data);
     }
@@ -217,7 +218,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lru_hits_are_those_of_the_table),
-        cmocka_unit_test(the_layer_policy_is_never_worse_than_lru),
+        cmocka_unit_test(lfu_is_best_on_all_traces_where_two_tokens_fit),
         cmocka_unit_test(guesses_are_worth_what_the_table_says_and_change_no_hit),
         cmocka_unit_test(ways_to_guess_can_be_compared),
     };
