@@ -226,4 +226,4 @@ class Plan(Case):
         self.fails(1, "plan", DEMO, "--memory", "1M")
         self.fails(1, "plan", DEMO, "--arena", "1K")
         self.fails(1, "run", "-m", DEMO, "-p", "x", "--arena", "max", "--memory", "20M")
-        self.fails(1, "plan", DEMO, "--ctx", "100000000", names=["100000000"])
+        self.fails(2, "plan", DEMO, "--ctx", "100000000", names=["100000000"])
