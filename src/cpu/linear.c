@@ -87,12 +87,12 @@ void cpu_tile_acts_place(struct cpu_tile_acts *a, void *memory, int n)
     a->bsum32 = a->bsum16 + values / 16;
 }
 
-/* Partial sums, and for all rows up to a byte for each code and two floats for 32 of them; at least
- * one block of 256 values, split. */
+/* Partial sums, and for all rows up to a byte for each code and two floats for 32 of them, and a line
+ * between rows; at least one block of 256 values, split. */
 size_t cpu_panel_bytes(int n)
 {
     size_t values = padded(n) < 512 ? 512 : padded(n);
-    return CPU_PANEL_W_ROWS * (values + values / 32 * 2 * sizeof(float)) +
+    return CPU_PANEL_W_ROWS * (values + values / 32 * 2 * sizeof(float) + ALIGN) +
            CPU_PANEL_W_ROWS * sizeof(float) * (4 * CPU_PANEL_ROWS + 2 * CPU_TILE_ROWS);
 }
 

@@ -15,6 +15,12 @@ const struct amx_config cpu_amx_32 = {
     .rows = {16, 16, 16, 16, 16, 16, 8, 8},
 };
 
+const struct amx_config cpu_amx_16 = {
+    .palette = 1,
+    .row_bytes = {64, 64, 64, 64, 16, 16, 64, 64},
+    .rows = {16, 16, 16, 16, 16, 16, 4, 4},
+};
+
 void cpu_amx_empty_chain(const struct amx_panel *p, int i, int tiles)
 {
     for (int t = 0; t < tiles; t++) {

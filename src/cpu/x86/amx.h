@@ -28,8 +28,8 @@ struct amx_config {
     uint8_t rows[16];
 };
 
-/* Tiles 0 to 3 are sums, 4 and 5 weights, 6 and 7 activations; blocks of 64 and of 32 values. */
-extern const struct amx_config cpu_amx_64, cpu_amx_32;
+/* Tiles 0 to 3 are sums, 4 and 5 weights, 6 and 7 activations; 64, 32 and 16 values at once. */
+extern const struct amx_config cpu_amx_64, cpu_amx_32, cpu_amx_16;
 
 /* What one worker holds of a panel. */
 struct amx_panel {

@@ -110,6 +110,25 @@ INLINE void block_iq1_s(const uint8_t *b, const struct amx_out *out)
     }
 }
 
+/* The same with a delta for each eight values and a scale for 16, which have a table: first, then
+ * second. */
+INLINE void block_iq1_m(const uint8_t *b, const struct amx_out *out)
+{
+    const __m512i levels = _mm512_broadcast_i32x4(_mm_setr_epi16(1, 9, 0, -7, -1, 7, 0, -9));
+    __m512i kinds[4], s = _mm512_srli_epi16(iq1_m_scales(b), 1);
+    uint64_t words;
+    memcpy(&words, b + 48, 8);
+    *out->d = x86_iq1_m_d(words);
+    iq1_m_kinds(b, kinds);
+    for (int j = 0; j < 4; j++) {
+        __m512i second = _mm512_mullo_epi16(levels, amx_scales_of_16(s, j));
+        __m512i table = _mm512_packs_epi16(_mm512_add_epi16(second, levels), second);
+        amx_put_first(out, j, _mm512_shuffle_epi8(table, kinds[j]));
+        kinds[j] = _mm512_or_si512(kinds[j], _mm512_set1_epi8(8));
+        amx_put_second(out, j, _mm512_shuffle_epi8(table, kinds[j]));
+    }
+}
+
 /* A table of the low bytes and one of the high bytes of 16 values times the scale of 32 codes. */
 INLINE void block_iq4_xs(const uint8_t *b, const struct amx_out *out)
 {
@@ -143,6 +162,7 @@ AMX_PANEL(iq2_s, .block_bytes = 82, .second = AMX_SHIFTED, .first_unsigned = tru
 AMX_PANEL(iq3_xxs, .block_bytes = 98, .second = AMX_SHIFTED, .first_unsigned = true, .shift = 8)
 AMX_PANEL(iq3_s, .block_bytes = 110, .second = AMX_SHIFTED, .shift = 2)
 AMX_PANEL(iq1_s, .block_bytes = 50, .second = AMX_ADDED)
+AMX_PANEL(iq1_m, .block_bytes = 56, .second = AMX_ADDED)
 AMX_PANEL(iq4_xs, .block_bytes = 136, .second = AMX_SHIFTED, .first_unsigned = true, .shift = 8)
 
 void cpu_set_amx_i(struct cpu_matmul *m)
@@ -153,5 +173,6 @@ void cpu_set_amx_i(struct cpu_matmul *m)
     m->panel[TYPE_IQ3_XXS] = panel_iq3_xxs;
     m->panel[TYPE_IQ3_S] = panel_iq3_s;
     m->panel[TYPE_IQ1_S] = panel_iq1_s;
+    m->panel[TYPE_IQ1_M] = panel_iq1_m;
     m->panel[TYPE_IQ4_XS] = panel_iq4_xs;
 }

@@ -197,16 +197,37 @@ static inline void iq1_s_rows(const uint8_t *b, __m512i rows[2])
     gather_iq1_rows(numbers, rows);
 }
 
-/* The rows of an IQ1_M block; bit t of the result: the delta of row t is negative. */
-static inline __mmask32 iq1_m_rows(const uint8_t *b, __m512i rows[2])
+/* The row numbers of an IQ1_M block; bit t of the result: the delta of row t is negative. */
+static inline __mmask32 iq1_m_numbers(const uint8_t *b, __m512i numbers[2])
 {
     /* Nibble t to word t, at bit 8: three bits of the row number, and the sign of delta. */
     __m128i x = i_load16(b + 32), upper = _mm_srli_epi16(x, 4);
     __m256i nibbles = _mm256_set_m128i(_mm_unpackhi_epi8(x, upper), _mm_unpacklo_epi8(x, upper));
-    __m512i high = _mm512_slli_epi16(_mm512_cvtepu8_epi16(nibbles), 8), numbers[2];
+    __m512i high = _mm512_slli_epi16(_mm512_cvtepu8_epi16(nibbles), 8);
     row_numbers(b, high, 0x700, numbers);
-    gather_iq1_rows(numbers, rows);
     return _mm512_test_epi16_mask(high, _mm512_set1_epi16(0x800));
+}
+
+static inline __mmask32 iq1_m_rows(const uint8_t *b, __m512i rows[2])
+{
+    __m512i numbers[2];
+    __mmask32 negative = iq1_m_numbers(b, numbers);
+    gather_iq1_rows(numbers, rows);
+    return negative;
+}
+
+/* A byte for each value, by which a table with a value of each kind is looked up: bits 0 and 1 are 0, 1
+ * and 3 for v = 0, 1 and -1, bit 2 says a negative delta. */
+static inline void iq1_m_kinds(const uint8_t *b, __m512i kinds[4])
+{
+    __m512i numbers[2];
+    __mmask32 negative = iq1_m_numbers(b, numbers);
+    gather_rows(codebook_iq1s, numbers, kinds);
+    for (int j = 0; j < 4; j++) {
+        __mmask8 eight = (__mmask8)(negative >> 8 * j);
+        kinds[j] = _mm512_and_si512(kinds[j], _mm512_set1_epi8(3));
+        kinds[j] = _mm512_mask_or_epi64(kinds[j], eight, kinds[j], _mm512_set1_epi8(4));
+    }
 }
 
 /* Its 16 scales 2s + 1 as words, each for 16 values, in the lower half. */

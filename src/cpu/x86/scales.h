@@ -111,11 +111,39 @@ static inline void x86_iq4_xs_scale_pairs(const uint8_t *b, int32_t pairs[8])
     _mm256_store_si256((__m256i *)pairs, x86_iq4_xs_scales(b));
 }
 
+/* NVFP4: the scales of the lowest four or eight bytes, as quant_scale_nvfp4. The four bits of exponent
+ * and three of mantissa are a half float's that is 2^-8 of the byte's value, denormal ones too. */
+static inline __m256 x86_nvfp4_eight_scales(__m128i bytes)
+{
+    __m128i words = _mm_cvtepu8_epi16(bytes);
+    __m128i zero = _mm_cmpeq_epi16(words, _mm_set1_epi16(0x7f));
+    words = _mm_and_si128(_mm_slli_epi16(words, 7), _mm_set1_epi16(0x3f80));
+    words = _mm_andnot_si128(zero, words);
+    return _mm256_mul_ps(_mm256_cvtph_ps(words), _mm256_set1_ps(128));
+}
+
+static inline __m128 x86_nvfp4_scales(__m128i bytes)
+{
+    return _mm256_castps256_ps128(x86_nvfp4_eight_scales(bytes));
+}
+
 /* IQ1_M: the half float d, in the upper four bits of its four scale words. */
 static inline uint16_t x86_iq1_m_half(uint64_t words)
 {
     return (uint16_t)((words >> 12 & 0xf) | (words >> 24 & 0xf0) | (words >> 36 & 0xf00) |
                       (words >> 48 & 0xf000));
+}
+
+/* The same of blocks at `at`, in whose last eight bytes the words are, as x86_load_halves. */
+static inline __m256 x86_load_iq1_m_halves(const uint8_t *at, int block_bytes, int count)
+{
+    uint64_t four[2] = {0, 0};
+    for (int b = 0; b < 8 && b < count; b++) {
+        uint64_t words;
+        memcpy(&words, at + (b + 1) * block_bytes - 8, 8);
+        four[b / 4] |= (uint64_t)x86_iq1_m_half(words) << 16 * (b % 4);
+    }
+    return _mm256_cvtph_ps(_mm_set_epi64x((int64_t)four[1], (int64_t)four[0]));
 }
 
 /* d / 8. */

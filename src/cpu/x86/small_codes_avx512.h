@@ -18,10 +18,20 @@ INLINE __m256i codes_q4_0(const uint8_t *b)
     return _mm256_sub_epi8(nibbles(b + 2), _mm256_set1_epi8(8));
 }
 
+INLINE __m256i codes_q4_1(const uint8_t *b)
+{
+    return nibbles(b + 4);
+}
+
 /* low - 16 = low | f0 where the fifth bit is clear. */
 INLINE __m256i codes_q5_0(const uint8_t *b)
 {
     return _mm256_or_si256(nibbles(b + 6), _mm256_maskz_set1_epi8(~bytes_u32(b + 2), -16));
+}
+
+INLINE __m256i codes_q5_1(const uint8_t *b)
+{
+    return _mm256_or_si256(nibbles(b + 8), _mm256_maskz_set1_epi8(bytes_u32(b + 4), 16));
 }
 
 INLINE __m256i codes_q8_0(const uint8_t *b)
@@ -48,6 +58,13 @@ INLINE __m256i codes_mxfp4(const uint8_t *b)
 INLINE float scale_mxfp4(const uint8_t *b)
 {
     return quant_scale_mxfp4(b[0]);
+}
+
+/* Of two parts; eight bytes hold 16 codes, first the low nibbles. */
+INLINE __m256i codes_nvfp4(const uint8_t *b, int part)
+{
+    __m256i index = _mm256_permute4x64_epi64(nibbles(b + 4 + 16 * part), 0xd8);
+    return look_up(codebook_mxfp4, index);
 }
 
 /* Bits as codes 1 and -1: 64 codes, of two halves. */

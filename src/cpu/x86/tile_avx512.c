@@ -57,16 +57,16 @@ INLINE void pack_rows(const struct quant_act *x, int t0, int rows, struct cpu_ti
         for (int j = 0; j < 16; j++)
             _mm512_store_si512(out->q + 16 * k + 64 * j, _mm512_xor_si512(v[j], flip));
     }
-    int blocks = (int)mem_round_up((size_t)(x->n / x->block), 8);
+    int sums = (int)mem_round_up((size_t)(x->n / 32), 8);
+    pack_dwords(x->bsum, stride / 32, sums, t0, rows, out->bsum16);
     if (x->block == 32) {
-        pack_dwords(x->d, stride / 32, blocks, t0, rows, out->d);
+        pack_dwords(x->d, stride / 32, sums, t0, rows, out->d);
         return;
     }
     for (int b = 0; b < x->n / 256; b++) {
         for (int r = 0; r < 16; r++)
             out->d[16 * b + r] = x->d[row_of(t0, rows, r) * (stride / 256) + (size_t)b];
     }
-    pack_dwords(x->bsum, stride / 32, x->n / 32, t0, rows, out->bsum16);
     const __m512i ones = _mm512_set1_epi16(1);
     for (int i = 0; i < x->n / 64; i++) {
         __m512i even = _mm512_madd_epi16(_mm512_load_si512(out->bsum16 + 64 * i), ones);
@@ -93,6 +93,7 @@ void cpu_tile_pack_signed(const struct quant_act *x, int t0, int rows, struct cp
 struct form {
     int block;
     int scale_values, min_values; /* codes of a scale, of a minimum; 0: none */
+    bool halves;                  /* a float scale for each 16 codes */
 };
 
 /* Eight rows of eight floats: rows become columns. */
@@ -153,31 +154,44 @@ INLINE void multiply(const uint8_t *records, int w_rows, const struct cpu_tile_l
 void cpu_tile32(const uint8_t *w, int w_rows, const struct cpu_tile_layout *l,
                 const struct cpu_tile_acts *x, int rows, float *y, size_t y_stride)
 {
-    multiply(w, w_rows, l, x, rows, y, y_stride, (struct form){32, 0, 0});
+    multiply(w, w_rows, l, x, rows, y, y_stride, (struct form){.block = 32});
+}
+
+void cpu_tile32_min(const uint8_t *w, int w_rows, const struct cpu_tile_layout *l,
+                    const struct cpu_tile_acts *x, int rows, float *y, size_t y_stride)
+{
+    multiply(w, w_rows, l, x, rows, y, y_stride, (struct form){.block = 32, .min_values = 32});
+}
+
+void cpu_tile32_halves(const uint8_t *w, int w_rows, const struct cpu_tile_layout *l,
+                       const struct cpu_tile_acts *x, int rows, float *y, size_t y_stride)
+{
+    multiply(w, w_rows, l, x, rows, y, y_stride, (struct form){.block = 32, .halves = true});
 }
 
 void cpu_tile256_min16(const uint8_t *w, int w_rows, const struct cpu_tile_layout *l,
                        const struct cpu_tile_acts *x, int rows, float *y, size_t y_stride)
 {
-    multiply(w, w_rows, l, x, rows, y, y_stride, (struct form){256, 0, 16});
+    multiply(w, w_rows, l, x, rows, y, y_stride, (struct form){.block = 256, .min_values = 16});
 }
 
 void cpu_tile256_s16(const uint8_t *w, int w_rows, const struct cpu_tile_layout *l,
                      const struct cpu_tile_acts *x, int rows, float *y, size_t y_stride)
 {
-    multiply(w, w_rows, l, x, rows, y, y_stride, (struct form){256, 16, 0});
+    multiply(w, w_rows, l, x, rows, y, y_stride, (struct form){.block = 256, .scale_values = 16});
 }
 
 void cpu_tile256_s32(const uint8_t *w, int w_rows, const struct cpu_tile_layout *l,
                      const struct cpu_tile_acts *x, int rows, float *y, size_t y_stride)
 {
-    multiply(w, w_rows, l, x, rows, y, y_stride, (struct form){256, 32, 0});
+    multiply(w, w_rows, l, x, rows, y, y_stride, (struct form){.block = 256, .scale_values = 32});
 }
 
 void cpu_tile256_s32_min32(const uint8_t *w, int w_rows, const struct cpu_tile_layout *l,
                            const struct cpu_tile_acts *x, int rows, float *y, size_t y_stride)
 {
-    multiply(w, w_rows, l, x, rows, y, y_stride, (struct form){256, 32, 32});
+    multiply(w, w_rows, l, x, rows, y, y_stride,
+             (struct form){.block = 256, .scale_values = 32, .min_values = 32});
 }
 
 void cpu_set_tile_avx512_vnni(struct cpu_matmul *m)

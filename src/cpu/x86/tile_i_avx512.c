@@ -77,6 +77,25 @@ static void unpack_iq1_s(const uint8_t *b, const struct cpu_tile_layout *l, uint
     }
 }
 
+/* The same with a delta for each eight values and a scale for 16. */
+static void unpack_iq1_m(const uint8_t *b, const struct cpu_tile_layout *l, uint8_t *out)
+{
+    const __m512i values = _mm512_broadcast_i32x4(
+        _mm_setr_epi8(1, 9, 0, -7, -1, 7, 0, -9, 0, 0, 0, 0, 0, 0, 0, 0));
+    for (int k = 0; k < l->n / 256; k++, b += 56) {
+        x86_prefetch_ahead(b, 56);
+        __m512i codes[4];
+        uint64_t words;
+        memcpy(&words, b + 48, 8);
+        tile_d(out, l)[k] = x86_iq1_m_d(words);
+        iq1_m_kinds(b, codes);
+        for (int j = 0; j < 4; j++)
+            codes[j] = _mm512_shuffle_epi8(values, codes[j]);
+        __m256i scales = _mm512_castsi512_si256(iq1_m_scales(b));
+        tile_put_s16(out, l, k, codes, _mm512_cvtepu16_epi32(scales));
+    }
+}
+
 static void unpack_iq4_xs(const uint8_t *b, const struct cpu_tile_layout *l, uint8_t *out)
 {
     const __m512i table = _mm512_broadcast_i32x4(i_load16(codebook_iq4nl));
@@ -108,5 +127,6 @@ void cpu_set_tile_i_avx512_vnni(struct cpu_matmul *m)
     m->tile[TYPE_IQ3_XXS] = (struct cpu_tile){unpack_iq3_xxs, cpu_tile256_s32};
     m->tile[TYPE_IQ3_S] = (struct cpu_tile){unpack_iq3_s, cpu_tile256_s32};
     m->tile[TYPE_IQ1_S] = (struct cpu_tile){unpack_iq1_s, cpu_tile256_s32};
+    m->tile[TYPE_IQ1_M] = (struct cpu_tile){unpack_iq1_m, cpu_tile256_s16};
     m->tile[TYPE_IQ4_XS] = (struct cpu_tile){unpack_iq4_xs, cpu_tile256_s32};
 }

@@ -70,6 +70,43 @@ INLINE void NAME(subtract_minimums)(const uint8_t *const *w, const struct cpu_ti
     }
 }
 
+/* chain[r] += the sums times the scales at `at` of the records and dx. */
+INLINE void NAME(add_scaled)(const uint8_t *const *w, size_t at, FLOATS dx, const INTS *sum,
+                             FLOATS *chain)
+{
+#pragma GCC unroll 8
+    for (int r = 0; r < W_ROWS; r++) {
+        FLOATS d = OF(mul_ps)(NAME(broadcast_float)(w[r] + at), dx);
+        chain[r] = OF(fmadd_ps)(d, OF(cvtepi32_ps)(sum[r]), chain[r]);
+    }
+}
+
+/* chain[r] += the one minimum of block b of 32, subtracted. */
+INLINE void NAME(subtract_minimum)(const uint8_t *const *w, const struct cpu_tile_layout *l,
+                                   const struct cpu_tile_acts *x, size_t b, FLOATS *chain)
+{
+    FLOATS dx = OF(load_ps)(x->d + 16 * b);
+    INTS sums = OF(madd_epi16)(LOAD_INTS(x->bsum16 + 32 * b), OF(set1_epi16)(1));
+#pragma GCC unroll 8
+    for (int r = 0; r < W_ROWS; r++) {
+        FLOATS d = OF(mul_ps)(NAME(broadcast_float)(w[r] + l->scale + 4 * b), dx);
+        chain[r] = OF(fnmadd_ps)(d, OF(cvtepi32_ps)(sums), chain[r]);
+    }
+}
+
+/* chain[r] += block b of 32, whose halves have a float scale each. */
+INLINE void NAME(add_halves)(const uint8_t *const *w, const struct cpu_tile_layout *l,
+                             const struct cpu_tile_acts *x, size_t b, FLOATS *chain)
+{
+    for (size_t half = 2 * b; half < 2 * b + 2; half++) {
+        INTS sum[W_ROWS];
+        for (int r = 0; r < W_ROWS; r++)
+            sum[r] = NAME(broadcast)(w[r] + l->start + 4 * half);
+        NAME(add_products)(w, x->q, 16 * half, 16, sum);
+        NAME(add_scaled)(w, l->scale + 4 * half, OF(load_ps)(x->d + 16 * b), sum, chain);
+    }
+}
+
 /* chain[r] += block b. */
 INLINE void NAME(add_block)(const uint8_t *const *w, const struct cpu_tile_layout *l,
                             const struct cpu_tile_acts *x, size_t b, const struct form f,
@@ -77,6 +114,10 @@ INLINE void NAME(add_block)(const uint8_t *const *w, const struct cpu_tile_layou
 {
     INTS sum[W_ROWS];
     size_t k = b * (size_t)f.block;
+    if (f.halves) {
+        NAME(add_halves)(w, l, x, b, chain);
+        return;
+    }
     for (int r = 0; r < W_ROWS; r++)
         sum[r] = NAME(broadcast)(w[r] + l->start + 4 * b);
     if (!f.scale_values) {
@@ -95,13 +136,10 @@ INLINE void NAME(add_block)(const uint8_t *const *w, const struct cpu_tile_layou
                     OF(add_epi32)(sum[r], OF(mullo_epi32)(part[r], NAME(broadcast)(w[r] + at)));
         }
     }
-    FLOATS dx = OF(load_ps)(x->d + 16 * b);
-#pragma GCC unroll 8
-    for (int r = 0; r < W_ROWS; r++) {
-        FLOATS d = OF(mul_ps)(NAME(broadcast_float)(w[r] + l->d + 4 * b), dx);
-        chain[r] = OF(fmadd_ps)(d, OF(cvtepi32_ps)(sum[r]), chain[r]);
-    }
-    if (f.min_values)
+    NAME(add_scaled)(w, l->d + 4 * b, OF(load_ps)(x->d + 16 * b), sum, chain);
+    if (f.block == 32 && f.min_values)
+        NAME(subtract_minimum)(w, l, x, b, chain);
+    else if (f.min_values)
         NAME(subtract_minimums)(w, l, x, b, f.min_values, chain);
 }
 

@@ -194,6 +194,30 @@ static void products_of_every_type_are_the_exact_sum(void **state)
     free(row.d16);
 }
 
+/* A type that a greater set has no tile for would be slower there than with a lesser one. */
+static void a_set_has_each_kind_of_kernel_that_a_lesser_one_has(void **state)
+{
+    static struct cpu_matmul lesser, m;
+    enum cpu_isa before = CPU_ISA_C;
+    cpu_matmul_init(&lesser, before);
+    for (enum cpu_isa isa = CPU_ISA_C + 1; isa < CPU_ISAS; isa++) {
+        if (!cpu_isa_available(isa))
+            continue;
+        cpu_matmul_init(&m, isa);
+        for (uint32_t type = 0; type < TENSOR_TYPES; type++) {
+            bool tile = lesser.tile[type].unpack || lesser.panel[type];
+            if ((tile && !m.tile[type].unpack && !m.panel[type]) ||
+                (lesser.direct[type] && !m.direct[type]) ||
+                (lesser.window[type] && !m.window[type]) ||
+                (lesser.tile_float[type] && !m.tile_float[type]))
+                fail_msg("%s lacks a kernel of %s for %s", cpu_isa_name(isa), cpu_isa_name(before),
+                         tensor_type_info(type)->name);
+        }
+        lesser = m;
+        before = isa;
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -201,6 +225,7 @@ int main(void)
         cmocka_unit_test(float_rows_are_summed_in_32_chains_and_a_tree),
         cmocka_unit_test(blocks_are_summed_in_8_chains_and_a_tree),
         cmocka_unit_test(products_of_every_type_are_the_exact_sum),
+        cmocka_unit_test(a_set_has_each_kind_of_kernel_that_a_lesser_one_has),
     };
     return cmocka_run_group_tests_name("matmul", tests, NULL, NULL);
 }
