@@ -1,85 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One activation row times weight rows of K types, straight from the file's bytes with AVX2
- * (matmul.h, cpu_direct_fn). As direct_avx512.h, with a group of 32 values a register: codes stay
- * unsigned bytes, two products of a code and an activation fit 16 bits (2 * 63 * 127), and the
- * multiplication that widens them to 32 bits applies the scale. */
-#include "cpu/x86/dot_int.h"
-#include "cpu/x86/scales.h"
-
-/* The activation row as bytes. */
-struct activations {
-    _Alignas(32) int8_t q[CPU_DIRECT_MOST_N];
-    const int16_t *bsum16;
-    const float *d;
-    int blocks;
-};
+/* K types times one activation row with AVX2 (direct_avx2.h). Codes are unsigned bytes, at most 63. */
+#include "cpu/x86/direct_avx2.h"
 
 /* What a block adds to its chain: lanes to be added. */
 struct block_sums {
     __m256i sum;
     __m256i min; /* types with minimums */
 };
-
-typedef struct block_sums direct_block_fn(const uint8_t *b, const struct activations *x, int k);
-
-static void take_activations(struct activations *out, const struct quant_act *x, int t)
-{
-    const int16_t *q = codes_of(x, t);
-    out->bsum16 = sums_of(x, t);
-    out->d = scales_of(x, t);
-    out->blocks = x->n / 256;
-    for (int i = 0; i < x->n; i += 32) {
-        __m256i bytes = _mm256_packs_epi16(load16(q + i), load16(q + i + 16));
-        bytes = _mm256_permute4x64_epi64(bytes, _MM_SHUFFLE(3, 1, 2, 0));
-        _mm256_store_si256((__m256i *)(out->q + i), bytes);
-    }
-}
-
-/* The block sums of a group. Places without a block keep what they have: their scales are 0. */
-struct group_sums {
-    __m256i sum[8], min[8];
-};
-
-/* One weight row. d_at: where a block has d, and behind it dmin. */
-INLINE float direct_row(const uint8_t *row, const struct activations *x, const int block_bytes,
-                        const int d_at, const bool with_min, direct_block_fn *block,
-                        struct group_sums *sums)
-{
-    __m256 chain = _mm256_setzero_ps();
-    for (int g = 0; g < x->blocks; g += 8) {
-        int count = x->blocks - g < 8 ? x->blocks - g : 8;
-        const uint8_t *first = row + g * block_bytes;
-        for (int b = 0; b < count; b++) {
-            x86_prefetch_ahead(first + b * block_bytes, block_bytes);
-            struct block_sums s = block(first + b * block_bytes, x, g + b);
-            sums->sum[b] = s.sum;
-            if (with_min)
-                sums->min[b] = s.min;
-        }
-        __m256 dx = load_scales(x->d + g, count);
-        __m256 dw = x86_load_halves(first + d_at, block_bytes, count);
-        __m256 isum = _mm256_cvtepi32_ps(sum_lanes(sums->sum));
-        chain = _mm256_fmadd_ps(_mm256_mul_ps(dw, dx), isum, chain);
-        if (with_min) {
-            dw = x86_load_halves(first + d_at + 2, block_bytes, count);
-            __m256 msum = _mm256_cvtepi32_ps(sum_lanes(sums->min));
-            chain = _mm256_fnmadd_ps(_mm256_mul_ps(dw, dx), msum, chain);
-        }
-    }
-    return add_tree(chain);
-}
-
-INLINE void direct_rows(const void *w, int w_rows, const struct quant_act *x, int t, float *y,
-                        const int block_bytes, const int d_at, const bool with_min,
-                        direct_block_fn *block)
-{
-    struct activations a;
-    struct group_sums sums = {0};
-    take_activations(&a, x, t);
-    for (int r = 0; r < w_rows; r++)
-        y[r] = direct_row((const uint8_t *)w + (size_t)r * (size_t)(a.blocks * block_bytes), &a,
-                          block_bytes, d_at, with_min, block, &sums);
-}
 
 INLINE __m256i load_bytes(const void *p)
 {
@@ -108,20 +35,7 @@ INLINE __m256i add_group(__m256i sum, __m256i codes, const int8_t *q, int g, __m
     return _mm256_add_epi32(sum, _mm256_madd_epi16(products, scale));
 }
 
-/* Two scales, each for the 16 values of a half of group g. */
-INLINE __m256i two_scales(const int32_t pairs[16], int g)
-{
-    return _mm256_blend_epi32(_mm256_set1_epi32(pairs[2 * g]), _mm256_set1_epi32(pairs[2 * g + 1]),
-                              0xf0);
-}
-
-/* Scales and minimums of 16 values times the sums of their activations. */
-INLINE __m256i times_sums(__m256i words, const struct activations *x, int k)
-{
-    return _mm256_madd_epi16(words, load16(x->bsum16 + 16 * k));
-}
-
-/* The same, 2^log2 times, taken off: codes are stored with 2^log2 added. */
+/* The sums of activations times scales and 2^log2, taken off: codes are stored with 2^log2 added. */
 INLINE __m256i take_off(__m128i scales, const struct activations *x, int k, int log2)
 {
     __m256i sum = times_sums(_mm256_cvtepi8_epi16(scales), x, k);
@@ -206,30 +120,22 @@ INLINE struct block_sums block_q6_k(const uint8_t *b, const struct activations *
     return (struct block_sums){.sum = sum};
 }
 
-static void direct_q2_k(const void *w, int w_rows, const struct quant_act *x, int t, float *y)
-{
-    direct_rows(w, w_rows, x, t, y, 84, 80, true, block_q2_k);
-}
+/* direct_TYPE from block_TYPE. */
+#define DIRECT_K(name, ...)                                                                        \
+    INLINE void blocks_##name(const uint8_t *b, const struct activations *x, int k, int rows,      \
+                              struct group_sums *out, int at)                                      \
+    {                                                                                              \
+        struct block_sums s = block_##name(b, x, k);                                               \
+        out->sum[0][at] = s.sum;                                                                   \
+        out->min[0][at] = s.min;                                                                   \
+    }                                                                                              \
+    DIRECT(name, __VA_ARGS__)
 
-static void direct_q3_k(const void *w, int w_rows, const struct quant_act *x, int t, float *y)
-{
-    direct_rows(w, w_rows, x, t, y, 110, 108, false, block_q3_k);
-}
-
-static void direct_q4_k(const void *w, int w_rows, const struct quant_act *x, int t, float *y)
-{
-    direct_rows(w, w_rows, x, t, y, 144, 0, true, block_q4_k);
-}
-
-static void direct_q5_k(const void *w, int w_rows, const struct quant_act *x, int t, float *y)
-{
-    direct_rows(w, w_rows, x, t, y, 176, 0, true, block_q5_k);
-}
-
-static void direct_q6_k(const void *w, int w_rows, const struct quant_act *x, int t, float *y)
-{
-    direct_rows(w, w_rows, x, t, y, 210, 208, false, block_q6_k);
-}
+DIRECT_K(q2_k, 84, 80, 1, true)
+DIRECT_K(q3_k, 110, 108, 1, false)
+DIRECT_K(q4_k, 144, 0, 1, true)
+DIRECT_K(q5_k, 176, 0, 1, true)
+DIRECT_K(q6_k, 210, 208, 1, false)
 
 void cpu_set_direct_k_avx2(struct cpu_matmul *m)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks of the codebook types taken apart with AVX2: signed codes as bytes, 32 a register, and
- * scales. What is done with them, unpack_i_avx2.c and tile_i_madd.c say. */
+/* Blocks of the codebook types taken apart with AVX2: values and signs as bytes, 32 a
+ * register, and scales. What is done with them, unpack_i_avx2.c, direct_i_avx2.c and tile_i_madd.c
+ * say. */
 #ifndef STRATA_CPU_X86_I_BLOCKS_AVX2_H
 #define STRATA_CPU_X86_I_BLOCKS_AVX2_H
 
@@ -9,9 +10,11 @@
 #include "cpu/x86/scales.h"
 #include "quant/codebooks.h"
 
-/* Code i is byte i % 32 of codes[i / 32], times scale i / 16. */
+/* Value i is byte i % 32 of values[i / 32], the same byte of signs says 1 or -1, and scale i / 16 is
+ * the factor of both. */
 struct i_block {
-    __m256i codes[8];
+    __m256i values[8]; /* unsigned */
+    __m256i signs[8];
     __m128i scales; /* 16 bytes */
 };
 
@@ -49,15 +52,22 @@ static inline __m256i i_gather8(const uint32_t *grid, __m256i numbers)
     return _mm256_i32gather_epi32((const int *)grid, numbers, 4);
 }
 
-/* The values, negative where a bit of `signs` is 1. */
-static inline __m256i i_apply_signs(__m256i values, uint32_t signs)
+/* Group g: its values, and -1 in each byte whose bit of `signs` is 1, else 1. */
+static inline void i_put(struct i_block *out, int g, __m256i values, uint32_t signs)
 {
     const __m256i byte_of =
         _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i bit_of = _mm256_set1_epi64x((int64_t)0x8040201008040201);
     __m256i bits = _mm256_shuffle_epi8(_mm256_set1_epi32((int)signs), byte_of);
     __m256i negative = _mm256_cmpeq_epi8(_mm256_and_si256(bits, bit_of), bit_of);
-    return _mm256_sub_epi8(_mm256_xor_si256(values, negative), negative);
+    out->values[g] = values;
+    out->signs[g] = _mm256_or_si256(negative, _mm256_set1_epi8(1));
+}
+
+/* Values with their signs. */
+static inline __m256i i_codes(const struct i_block *block, int g)
+{
+    return _mm256_sign_epi8(block->values[g], block->signs[g]);
 }
 
 /* Sign bytes of seven bits with the eighth bit that makes the number of ones even. */
@@ -104,8 +114,7 @@ static inline void i_block_iq2_xxs(const uint8_t *b, struct i_block *out)
     __m256i high = _mm256_permutevar8x32_epi32(i_load32(b + 34), odd);
     out->scales = i_split_words(_mm256_blend_epi32(low, high, 0xf0), signs);
     for (int g = 0; g < 8; g++)
-        out->codes[g] =
-            i_apply_signs(i_gather4(codebook_iq2xxs, i_four(b + 2 + 8 * g)), signs[g]);
+        i_put(out, g, i_gather4(codebook_iq2xxs, i_four(b + 2 + 8 * g)), signs[g]);
 }
 
 /* IQ2_XS, IQ2_S: 16 scales 2s + 1 from eight bytes. */
@@ -129,7 +138,7 @@ static inline void i_block_iq2_xs(const uint8_t *b, struct i_block *out)
     for (int g = 0; g < 8; g++) {
         __m128i q = _mm_cvtepu16_epi32(i_load8(b + 2 + 8 * g));
         __m256i rows = i_gather4(codebook_iq2xs, _mm_and_si128(q, _mm_set1_epi32(511)));
-        out->codes[g] = i_apply_signs(rows, signs[g]);
+        i_put(out, g, rows, signs[g]);
     }
 }
 
@@ -141,8 +150,7 @@ static inline void i_block_iq2_s(const uint8_t *b, struct i_block *out)
         __m128i high = _mm_sllv_epi32(_mm_set1_epi32(b[66 + g]), left);
         high = _mm_and_si128(high, _mm_set1_epi32(0x300));
         __m128i numbers = _mm_or_si128(i_four(b + 2 + 4 * g), high);
-        out->codes[g] =
-            i_apply_signs(i_gather4(codebook_iq2s, numbers), bytes_u32(b + 34 + 4 * g));
+        i_put(out, g, i_gather4(codebook_iq2s, numbers), bytes_u32(b + 34 + 4 * g));
     }
 }
 
@@ -152,7 +160,7 @@ static inline void i_block_iq3_xxs(const uint8_t *b, struct i_block *out)
     out->scales = i_split_words(i_load32(b + 66), signs);
     for (int g = 0; g < 8; g++) {
         __m256i numbers = _mm256_cvtepu8_epi32(i_load8(b + 2 + 8 * g));
-        out->codes[g] = i_apply_signs(i_gather8(codebook_iq3xxs, numbers), signs[g]);
+        i_put(out, g, i_gather8(codebook_iq3xxs, numbers), signs[g]);
     }
 }
 
@@ -167,8 +175,65 @@ static inline void i_block_iq3_s(const uint8_t *b, struct i_block *out)
         __m256i high = _mm256_sllv_epi32(_mm256_set1_epi32(b[66 + g]), left);
         high = _mm256_and_si256(high, _mm256_set1_epi32(256));
         __m256i rows = i_gather8(codebook_iq3s, _mm256_or_si256(low, high));
-        out->codes[g] = i_apply_signs(rows, bytes_u32(b + 74 + 4 * g));
+        i_put(out, g, rows, bytes_u32(b + 74 + 4 * g));
     }
+}
+
+/* --- IQ1 --- */
+
+/* Row numbers of two groups: eight low bytes, and the lowest three bits of the dwords `high` on top. */
+static inline __m256i iq1_numbers(const uint8_t *low, __m256i high)
+{
+    high = _mm256_and_si256(_mm256_slli_epi32(high, 8), _mm256_set1_epi32(0x700));
+    return _mm256_or_si256(_mm256_cvtepu8_epi32(i_load8(low)), high);
+}
+
+/* Eight rows of -1, 0 and 1: 32 values each in low and high. */
+static inline void iq1_gather(__m256i numbers, __m256i rows[2])
+{
+    rows[0] = i_gather4(codebook_iq1s, _mm256_castsi256_si128(numbers));
+    rows[1] = i_gather4(codebook_iq1s, _mm256_extracti128_si256(numbers, 1));
+}
+
+/* Groups 2p and 2p + 1 of an IQ1_S block. */
+static inline void iq1_s_rows(const uint8_t *b, int p, __m256i rows[2])
+{
+    const __m256i right = _mm256_setr_epi32(0, 3, 6, 9, 16, 19, 22, 25);
+    __m256i words = _mm256_set1_epi32((int)bytes_u32(b + 34 + 4 * p));
+    iq1_gather(iq1_numbers(b + 2 + 8 * p, _mm256_srlv_epi32(words, right)), rows);
+}
+
+/* A nibble for each row of groups 2p and 2p + 1 of an IQ1_M block, in the lowest bits of dwords: three
+ * bits of its number, and a negative delta. */
+static inline __m256i iq1_m_nibbles(const uint8_t *b, int p)
+{
+    const __m256i right = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+    return _mm256_srlv_epi32(_mm256_set1_epi32((int)bytes_u32(b + 32 + 4 * p)), right);
+}
+
+static inline void iq1_m_rows(const uint8_t *b, int p, __m256i rows[2])
+{
+    iq1_gather(iq1_numbers(b + 8 * p, iq1_m_nibbles(b, p)), rows);
+}
+
+/* 16 scales 2s + 1 of three bits, four in each word, as words. */
+static inline __m256i iq1_m_scales(uint64_t words)
+{
+    const __m256i four_times = _mm256_setr_epi8(0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3, 2, 3, 4,
+                                                5, 4, 5, 4, 5, 4, 5, 6, 7, 6, 7, 6, 7, 6, 7);
+    __m256i x = _mm256_shuffle_epi8(_mm256_set1_epi64x((int64_t)words), four_times);
+    x = _mm256_mullo_epi16(x, _mm256_set1_epi64x(1 << 13 | 1ll << 26 | 1ll << 39 | 1ll << 52));
+    x = _mm256_and_si256(_mm256_srli_epi16(x, 12), _mm256_set1_epi16(14));
+    return _mm256_or_si256(x, _mm256_set1_epi16(1));
+}
+
+/* Words of x (0..7 and 8..15 of a block's 16) as 16 dwords of two equal words. */
+static inline void i_store_twice(int32_t pairs[16], __m256i x)
+{
+    __m256i low = _mm256_unpacklo_epi16(x, x), high = _mm256_unpackhi_epi16(x, x);
+    __m256i *out = (__m256i *)pairs;
+    _mm256_store_si256(out, _mm256_permute2x128_si256(low, high, 0x20));
+    _mm256_store_si256(out + 1, _mm256_permute2x128_si256(low, high, 0x31));
 }
 
 #endif

@@ -28,7 +28,7 @@ static inline void unpack_signed(const uint8_t *b, int n, struct quant_row *out,
         take_apart(b, &block);
         x86_store_pairs(pairs, block.scales);
         for (int g = 0; g < 8; g++)
-            put(out->w + 256 * k, g, block.codes[g], _mm256_set1_epi32(pairs[2 * g]),
+            put(out->w + 256 * k, g, i_codes(&block, g), _mm256_set1_epi32(pairs[2 * g]),
                 _mm256_set1_epi32(pairs[2 * g + 1]));
     }
 }
@@ -58,20 +58,10 @@ static void unpack_iq3_s(const uint8_t *b, int n, struct quant_row *out)
     unpack_signed(b, n, out, 110, 1, i_block_iq3_s);
 }
 
-/* Words of x (0..7 and 8..15 of a block's 16) as 16 dwords of two equal words. */
-static inline void store_twice(int32_t pairs[16], __m256i x)
-{
-    __m256i low = _mm256_unpacklo_epi16(x, x), high = _mm256_unpackhi_epi16(x, x);
-    __m256i *out = (__m256i *)pairs;
-    _mm256_store_si256(out, _mm256_permute2x128_si256(low, high, 0x20));
-    _mm256_store_si256(out + 1, _mm256_permute2x128_si256(low, high, 0x31));
-}
-
 /* Eight IQ1 rows, two bits a value, twice in each dword. low: eight bytes; high: bits 8..10. */
 static inline __m256i gather_iq1_rows(const uint8_t *low, __m256i high)
 {
-    high = _mm256_and_si256(_mm256_slli_epi32(high, 8), _mm256_set1_epi32(0x700));
-    return i_gather8(x86_iq1.rows, _mm256_or_si256(_mm256_cvtepu8_epi32(i_load8(low)), high));
+    return i_gather8(x86_iq1.rows, iq1_numbers(low, high));
 }
 
 /* Dwords 2v and 2v + 1, each in a whole lane. */
@@ -97,7 +87,7 @@ static inline void iq1_s_lines(const uint8_t *b, int32_t lines[16])
     factor = _mm_or_si128(factor, _mm_set1_epi16(8));
     __m128i negative = _mm_srai_epi16(words, 15), one = _mm_srli_epi16(factor, 3);
     one = _mm_sub_epi16(_mm_xor_si128(one, negative), negative);
-    store_twice(lines, _mm256_set_m128i(_mm_sub_epi16(one, factor), factor));
+    i_store_twice(lines, _mm256_set_m128i(_mm_sub_epi16(one, factor), factor));
 }
 
 static void unpack_iq1_s(const uint8_t *b, int n, struct quant_row *out)
@@ -122,17 +112,6 @@ static void unpack_iq1_s(const uint8_t *b, int n, struct quant_row *out)
     }
 }
 
-/* 16 scales 2s + 1 of three bits, four in each word. */
-static inline void iq1_m_scales(uint64_t words, int32_t pairs[16])
-{
-    const __m256i four_times = _mm256_setr_epi8(0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3, 2, 3, 4,
-                                                5, 4, 5, 4, 5, 4, 5, 6, 7, 6, 7, 6, 7, 6, 7);
-    __m256i x = _mm256_shuffle_epi8(_mm256_set1_epi64x((int64_t)words), four_times);
-    x = _mm256_mullo_epi16(x, _mm256_set1_epi64x(1 << 13 | 1ll << 26 | 1ll << 39 | 1ll << 52));
-    x = _mm256_and_si256(_mm256_srli_epi16(x, 12), _mm256_set1_epi16(14));
-    store_twice(pairs, _mm256_or_si256(x, _mm256_set1_epi16(1)));
-}
-
 static void unpack_iq1_m(const uint8_t *b, int n, struct quant_row *out)
 {
     const __m256i right = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
@@ -143,7 +122,7 @@ static void unpack_iq1_m(const uint8_t *b, int n, struct quant_row *out)
         uint64_t words;
         memcpy(&words, b + 48, 8);
         out->d[k] = x86_iq1_m_d(words);
-        iq1_m_scales(words, pairs);
+        i_store_twice(pairs, iq1_m_scales(words));
         for (int pair = 0; pair < 4; pair++) { /* of groups */
             __m256i nibbles = _mm256_set1_epi32((int)bytes_u32(b + 32 + 4 * pair));
             nibbles = _mm256_srlv_epi32(nibbles, right);

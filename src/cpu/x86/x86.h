@@ -14,6 +14,8 @@ void cpu_set_unpack_small_avx2(struct cpu_matmul *m);
 void cpu_set_unpack_k_avx2(struct cpu_matmul *m);
 void cpu_set_unpack_i_avx2(struct cpu_matmul *m);
 void cpu_set_direct_k_avx2(struct cpu_matmul *m);
+void cpu_set_direct_i_avx2(struct cpu_matmul *m);
+void cpu_set_direct_nvfp4_avx2(struct cpu_matmul *m);
 void cpu_set_tile_avx2(struct cpu_matmul *m); /* the pack */
 void cpu_set_tile_small_avx2(struct cpu_matmul *m);
 void cpu_set_tile_k_avx2(struct cpu_matmul *m);
@@ -35,6 +37,7 @@ void cpu_set_tile_small_avx512(struct cpu_matmul *m);
 void cpu_set_tile_k_avx512(struct cpu_matmul *m);
 void cpu_set_tile_i_avx512(struct cpu_matmul *m);
 void cpu_set_direct_small_avx512_vnni(struct cpu_matmul *m);
+void cpu_set_direct_nvfp4_avx512_vnni(struct cpu_matmul *m); /* the same source as for AVX2 */
 void cpu_set_tile_avx512_vnni(struct cpu_matmul *m); /* the pack */
 void cpu_set_tile_small_avx512_vnni(struct cpu_matmul *m);
 void cpu_set_tile_k_avx512_vnni(struct cpu_matmul *m);
