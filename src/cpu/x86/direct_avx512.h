@@ -88,15 +88,9 @@ INLINE __m256i sum_narrow(const __m128i *s)
 /* The scales of `count` blocks as x86_load_halves gives them. */
 INLINE __m256 load_d(const uint8_t *first, const struct direct_layout l, int count)
 {
-    if (l.d_at != D_OF_IQ1_M)
-        return x86_load_halves(first + l.d_at, l.block_bytes, count);
-    uint64_t four[2] = {0, 0};
-    for (int b = 0; b < 8 && b < count; b++) {
-        uint64_t words;
-        memcpy(&words, first + b * l.block_bytes + l.block_bytes - 8, 8);
-        four[b / 4] |= (uint64_t)x86_iq1_m_half(words) << 16 * (b % 4);
-    }
-    return _mm256_cvtph_ps(_mm_set_epi64x((int64_t)four[1], (int64_t)four[0]));
+    if (l.d_at == D_OF_IQ1_M)
+        return x86_load_iq1_m_halves(first, l.block_bytes, count);
+    return x86_load_halves(first + l.d_at, l.block_bytes, count);
 }
 
 /* Four scales from `first` on, each for eight words. */
