@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cpu/linear.h"
 
+#include <limits.h>
 #include <stdatomic.h>
 
 #include "base/mem.h"
@@ -11,8 +12,13 @@
 #define GROUP_BYTES (128 * 1024)
 /* Activation rows of a pass over such a group; they stay in the L1 cache. */
 #define PASS_ROWS 4
-/* The same for float weights: a multiple of what the tiles of AVX-512 and of AVX2 take at once. */
-#define FLOAT_ROWS 12
+/* Bytes of float activations that are multiplied with a chunk's weights before the next, in the L2
+ * cache, and of how many rows they are a multiple: what tiles take at once. */
+#define FLOAT_X_BYTES (768 * 1024)
+#define FLOAT_X_ROWS 12
+/* Activation rows from which on weights that are not float32 are made so for tiles: up to 4 take the
+ * same time one weight row after the other. */
+#define WIDEN_ROWS_LEAST 5
 /* Activation rows up to which weights of 256-value blocks are multiplied straight from their bytes;
  * blocks of 32 values always are, where there is such a kernel: there the sums cost more than the
  * decoding. Measured in the L2 cache: Q8_0 37 G products a second against 29 of a tile of 64 rows,
@@ -259,6 +265,44 @@ static cpu_dot_int_fn *dot_int(const struct cpu_matmul *table, uint32_t type)
     return t->has_min ? table->dot_int32_min : table->dot_int32;
 }
 
+/* A weight row in float32. */
+static void widen_row(const struct cpu_linear_ctx *ctx, const struct cpu_weight *w, const void *row,
+                      float *out)
+{
+    if (ctx->table->widen[w->type])
+        ctx->table->widen[w->type](row, w->n_in, out);
+    else
+        quant_decode(w->type, row, out, (uint64_t)w->n_in);
+}
+
+/* Tiles: weight rows that are not float32 are made so once for many activation rows. */
+static void float_tiles(const struct cpu_linear_ctx *ctx, int worker, const struct cpu_weight *w,
+                        int r0, int r1, const struct cpu_acts *x, int t0, int rows, float *y,
+                        size_t y_stride)
+{
+    float *wide = (float *)ctx->scratch[worker].records;
+    size_t bytes = tensor_row_bytes(w->type, (uint64_t)w->n_in);
+    bool is_wide = w->type == TYPE_F32;
+    /* Rows apart by a power of two would share few lines of the L1 cache. */
+    size_t stride = is_wide ? (size_t)w->n_in : mem_round_up((size_t)w->n_in, 16) + 16;
+    size_t room = records_bytes(ctx->max_n) / (stride * sizeof *wide);
+    int group = is_wide || room > GROUP_ROWS ? GROUP_ROWS : (int)room;
+    size_t some = FLOAT_X_BYTES / (sizeof *x->x * (size_t)w->n_in) / FLOAT_X_ROWS * FLOAT_X_ROWS;
+    int pass = some < FLOAT_X_ROWS ? FLOAT_X_ROWS : some > INT_MAX ? INT_MAX : (int)some;
+    for (int t = 0; t < rows; t += pass) {
+        for (int g = r0; g < r1; g += group) {
+            const uint8_t *first = (const uint8_t *)w->data + (size_t)g * bytes;
+            int n = smaller(group, r1 - g);
+            for (int r = 0; !is_wide && r < n; r++)
+                widen_row(ctx, w, first + (size_t)r * bytes, wide + (size_t)r * stride);
+            ctx->table->tile_float(is_wide ? (const float *)(const void *)first : wide, stride, n,
+                                   x->x + (size_t)(t0 + t) * x->x_stride, x->x_stride, w->n_in,
+                                   smaller(pass, rows - t), y + (size_t)t * y_stride + (g - r0),
+                                   y_stride);
+        }
+    }
+}
+
 /* Weight rows of a float type, and with exact activations of any type (decoded first). */
 static void float_rows(const struct cpu_linear_ctx *ctx, int worker, const struct cpu_weight *w,
                        int r0, int r1, const struct cpu_acts *x, int t0, int rows, float *y,
@@ -267,27 +311,18 @@ static void float_rows(const struct cpu_linear_ctx *ctx, int worker, const struc
     size_t bytes = tensor_row_bytes(w->type, (uint64_t)w->n_in);
     bool decode = quant_traits(w->type)->form != QUANT_FLOAT;
     cpu_dot_float_fn *dot = ctx->table->dot_float[decode ? TYPE_F32 : w->type];
-    cpu_tile_float_fn *tile = ctx->table->tile_float[w->type];
     float *decoded = ctx->scratch[worker].decoded;
-    int group = decode ? 1 : GROUP_ROWS;
-    for (int g = r0; g < r1; g += group) {
-        int end = smaller(g + group, r1);
-        const uint8_t *first = (const uint8_t *)w->data + (size_t)g * bytes;
-        for (int t = 0; t < rows; t += FLOAT_ROWS) {
-            const float *x_row = x->x + (size_t)(t0 + t) * x->x_stride;
-            float *out = y + (size_t)t * y_stride + (g - r0);
-            int some = smaller(FLOAT_ROWS, rows - t);
-            if (tile && some > 1) {
-                tile(first, bytes, end - g, x_row, x->x_stride, w->n_in, some, out, y_stride);
-                continue;
-            }
-            for (int r = 0; r < end - g; r++) {
-                const void *row = first + (size_t)r * bytes;
-                if (decode && t == 0)
-                    quant_decode(w->type, row, decoded, (uint64_t)w->n_in);
-                dot(decode ? decoded : row, x_row, x->x_stride, w->n_in, some, out + r, y_stride);
-            }
-        }
+    int least = w->type == TYPE_F32 ? 2 : WIDEN_ROWS_LEAST;
+    if (ctx->table->tile_float && rows >= least && r1 - r0 > 1) {
+        float_tiles(ctx, worker, w, r0, r1, x, t0, rows, y, y_stride);
+        return;
+    }
+    for (int r = r0; r < r1; r++) {
+        const void *row = (const uint8_t *)w->data + (size_t)r * bytes;
+        if (decode)
+            quant_decode(w->type, row, decoded, (uint64_t)w->n_in);
+        dot(decode ? decoded : row, x->x + (size_t)t0 * x->x_stride, x->x_stride, w->n_in, rows,
+            y + (r - r0), y_stride);
     }
 }
 

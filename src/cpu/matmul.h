@@ -16,10 +16,13 @@
 typedef void cpu_dot_float_fn(const void *w, const float *x, size_t x_stride, int n, int rows,
                               float *y, size_t y_stride);
 
-/* y[t * y_stride + r] for w_rows weight rows of a float type, w_bytes apart, and rows t < rows of x,
- * with the bits of cpu_dot_float_fn: registers hold several of both. */
-typedef void cpu_tile_float_fn(const void *w, size_t w_bytes, int w_rows, const float *x,
+/* y[t * y_stride + r] for w_rows rows of float32 weights, w_stride floats apart, and rows t < rows
+ * of x, with the bits of cpu_dot_float_fn: registers hold several of both. */
+typedef void cpu_tile_float_fn(const float *w, size_t w_stride, int w_rows, const float *x,
                                size_t x_stride, int n, int rows, float *y, size_t y_stride);
+
+/* n values of a weight row of a float type, exactly, for tiles. */
+typedef void cpu_widen_fn(const void *w, int n, float *out);
 
 /* integer rows: y[t * y_stride] for rows t0..t0+rows-1 of the activations. */
 typedef void cpu_dot_int_fn(const struct quant_row *w, const struct quant_act *x, int t0, int rows,
@@ -91,7 +94,8 @@ typedef bool cpu_round_fn(const float *x, int n, struct quant_act *a, int row);
 struct cpu_matmul {
     cpu_dot_float_fn *dot_float[TENSOR_TYPES]; /* QUANT_FLOAT types; --exact-activations decodes a
                                                   row of another type and takes TYPE_F32 */
-    cpu_tile_float_fn *tile_float[TENSOR_TYPES]; /* the same types; NULL: there is none */
+    cpu_widen_fn *widen[TENSOR_TYPES]; /* F16, BF16; NULL: quant_decode */
+    cpu_tile_float_fn *tile_float;     /* NULL: there is none */
     quant_unpack_fn *unpack[TENSOR_TYPES];     /* QUANT_INT32 and QUANT_INT256 types */
     cpu_direct_fn *direct[TENSOR_TYPES];       /* NULL: the type has no such kernel */
     cpu_window_fn *window[TENSOR_TYPES];       /* the same; those who have it have direct */

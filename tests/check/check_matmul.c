@@ -15,8 +15,8 @@
 
 /* The tables are walked entry by entry; this fails to build when the struct gets an entry that
  * the functions below do not know: six arrays by type and one of two functions, five integer
- * dots, the packing of tiles and the rounding. */
-_Static_assert(sizeof(struct cpu_matmul) == (8 * TENSOR_TYPES + 7) * sizeof(void (*)(void)),
+ * dots, the tile of floats, the packing of tiles and the rounding. */
+_Static_assert(sizeof(struct cpu_matmul) == (8 * TENSOR_TYPES + 8) * sizeof(void (*)(void)),
                "a kernel of struct cpu_matmul is not checked");
 
 static struct cpu_matmul c_table, table;
@@ -517,28 +517,29 @@ static void check_dot_float_rows(struct check *c, uint32_t type, const char *isa
 }
 
 /* Several weight rows that end where memory ends, times several activation rows. */
-static void check_tile_float(struct check *c, uint32_t type, const char *isa, int n)
+static void check_tile_float(struct check *c, const char *isa, int n)
 {
-    size_t bytes = tensor_row_bytes(type, (uint64_t)n);
     for (int i = 0; i < 28; i++) {
-        int w_rows = 1 + i % 7, rows = 1 + i % 13, y_stride = w_rows + i % 3, x_stride = n + i % 5;
-        uint8_t *w = check_edge(0, bytes * (size_t)w_rows);
+        int w_rows = 1 + i * 5 % 19, rows = 1 + i % 15, y_stride = w_rows + i % 3;
+        int x_stride = n + i % 5, w_stride = n + i % 2;
+        size_t weights = (size_t)((w_rows - 1) * w_stride + n);
+        float *w = check_edge(0, weights * sizeof *w);
         size_t values = (size_t)((rows - 1) * x_stride + n);
         float *x = check_edge(1, values * sizeof *x);
-        float expected[13];
+        float expected[15];
         struct check_buffer y = check_buffer_new((size_t)(rows * y_stride) * 4, 4);
         float *got = (float *)y.data;
         for (int k = 0; k < rows * y_stride; k++)
             ((uint32_t *)y.data)[k] = UNWRITTEN;
-        fill_blocks(c, type, w, n * w_rows, i % 3 ? FILL_ORDINARY : FILL_RAW);
+        check_fill(c, w, weights, i % 3 ? CHECK_ORDINARY : (enum check_values)(i / 3 % CHECK_VALUES));
         check_fill(c, x, values, i % 4 ? CHECK_ORDINARY : (enum check_values)(i % CHECK_VALUES));
-        table.tile_float[type](w, bytes, w_rows, x, (size_t)x_stride, n, rows, got,
-                               (size_t)y_stride);
+        table.tile_float(w, (size_t)w_stride, w_rows, x, (size_t)x_stride, n, rows, got,
+                         (size_t)y_stride);
         bool ok = check_buffer_intact(&y);
         for (int r = 0; r < y_stride; r++) {
             if (r < w_rows)
-                c_table.dot_float[type](w + (size_t)r * bytes, x, (size_t)x_stride, n, rows,
-                                        expected, 1);
+                c_table.dot_float[TYPE_F32](w + (size_t)r * (size_t)w_stride, x, (size_t)x_stride, n,
+                                            rows, expected, 1);
             for (int t = 0; t < rows; t++) {
                 uint32_t bits;
                 memcpy(&bits, &got[t * y_stride + r], 4);
@@ -546,9 +547,21 @@ static void check_tile_float(struct check *c, uint32_t type, const char *isa, in
                                        : bits == UNWRITTEN);
             }
         }
-        check_ok(c, ok, "%s tile %s, n %d, %d x %d rows", isa, tensor_type_info(type)->name, n,
-                 w_rows, rows);
+        check_ok(c, ok, "%s float tile, n %d, %d x %d rows", isa, n, w_rows, rows);
         check_buffer_free(&y);
+    }
+}
+
+static void check_widen(struct check *c, uint32_t type, const char *isa, int n)
+{
+    uint8_t *w = check_edge(0, tensor_row_bytes(type, (uint64_t)n));
+    float *out = check_edge(1, (size_t)n * sizeof *out), expected[MOST_N];
+    for (enum fill fill = 0; fill < FILLS; fill++) {
+        fill_blocks(c, type, w, n, fill);
+        quant_decode(type, w, expected, (uint64_t)n);
+        table.widen[type](w, n, out);
+        check_ok(c, check_same(expected, out, (size_t)n), "%s widens %s, n %d, fill %d", isa,
+                 tensor_type_info(type)->name, n, fill);
     }
 }
 
@@ -578,8 +591,10 @@ static void run(struct check *c, enum cpu_isa isa)
             for (int i = 0; float_lengths[i]; i++) {
                 for (enum fill fill = 0; fill < FILLS; fill++)
                     check_dot_float_rows(c, type, name, float_lengths[i], fill);
-                if (table.tile_float[type])
-                    check_tile_float(c, type, name, float_lengths[i]);
+                if (table.tile_float && type == TYPE_F32)
+                    check_tile_float(c, name, float_lengths[i]);
+                if (table.widen[type])
+                    check_widen(c, type, name, float_lengths[i]);
             }
         }
     }

@@ -66,82 +66,84 @@ INLINE void dot(const uint8_t *w, const float *x, size_t x_stride, int n, int ro
  * chains, two registers of each --- */
 
 #define W_AT_ONCE 4
-#define X_AT_ONCE 3
-/* Rows and values that are multiplied before the next: values of both and chains stay in the L1
- * cache. */
 #define W_ROWS 8
 #define X_ROWS 12
+#define X_AT_ONCE 3
+/* Values that are multiplied before the next: those of both and chains stay in the L1 cache. */
 #define VALUES 256
 
-/* Values `from` to `to` - 1, of them the `quarter` of each 32; `from` and `to` are multiples of 32.
- * chain[j][r] is of w[j] and x[r]. */
-INLINE void add_values(const uint8_t *const *w, const float *const *x, int from, int to,
-                       const int quarter, enum kind kind, struct chains_4 (*chain)[X_ROWS])
+/* Chains of a weight row and an x row. */
+struct chains {
+    struct chains_4 all;
+};
+
+INLINE void add_quarter(const float *const *w, const float *const *x, int from, int to,
+                        const int quarter, const int rows, struct chains (*chain)[X_ROWS])
 {
     float32x4_t sum[W_AT_ONCE][X_AT_ONCE][2];
+#pragma GCC unroll 4
     for (int j = 0; j < W_AT_ONCE; j++)
-        for (int r = 0; r < X_AT_ONCE; r++)
+#pragma GCC unroll 3
+        for (int r = 0; r < rows; r++)
             for (int c = 0; c < 2; c++)
-                sum[j][r][c] = chain[j][r].c[2 * quarter + c];
+                sum[j][r][c] = from ? chain[j][r].all.c[2 * quarter + c] : vdupq_n_f32(0);
     for (int i = from + 8 * quarter; i < to; i += 32) {
 #pragma GCC unroll 2
         for (int c = 0; c < 2; c++) {
             float32x4_t a[X_AT_ONCE];
-            for (int r = 0; r < X_AT_ONCE; r++)
+#pragma GCC unroll 3
+            for (int r = 0; r < rows; r++)
                 a[r] = vld1q_f32(x[r] + i + 4 * c);
 #pragma GCC unroll 4
             for (int j = 0; j < W_AT_ONCE; j++) {
-                float32x4_t v = load_weights(w[j], i + 4 * c, kind, 4);
-                for (int r = 0; r < X_AT_ONCE; r++)
+                float32x4_t v = vld1q_f32(w[j] + i + 4 * c);
+#pragma GCC unroll 3
+                for (int r = 0; r < rows; r++)
                     sum[j][r][c] = vfmaq_f32(sum[j][r][c], v, a[r]);
             }
         }
     }
-    for (int j = 0; j < W_AT_ONCE; j++)
-        for (int r = 0; r < X_AT_ONCE; r++)
-            for (int c = 0; c < 2; c++)
-                chain[j][r].c[2 * quarter + c] = sum[j][r][c];
-}
-
-/* The last n mod 32 values. */
-INLINE void add_tail(const uint8_t *w, const float *x, int from, int n, enum kind kind,
-                     struct chains_4 *chain)
-{
-    for (int c = 0; from + 4 * c < n; c++) {
-        int left = n - from - 4 * c;
-        chains_4_fma(chain, c, load_weights(w, from + 4 * c, kind, left),
-                     load_4(x + from + 4 * c, left), left);
-    }
-}
-
-/* At most W_ROWS x X_ROWS results. In place of rows that are not there the last is taken again. */
-INLINE void tile_rows(const uint8_t *w, size_t w_bytes, int w_rows, const float *x,
-                      size_t x_stride, int n, int rows, float *y, size_t y_stride, enum kind kind)
-{
-    struct chains_4 chain[W_ROWS][X_ROWS];
-    const uint8_t *w_row[W_ROWS];
-    const float *x_row[X_ROWS];
-    int whole = n / 32 * 32;
-    memset(chain, 0, sizeof chain);
-    for (int j = 0; j < W_ROWS; j++)
-        w_row[j] = w + (size_t)(j < w_rows ? j : w_rows - 1) * w_bytes;
-    for (int r = 0; r < X_ROWS; r++)
-        x_row[r] = x + (size_t)(r < rows ? r : rows - 1) * x_stride;
-    for (int from = 0; from < whole; from += VALUES) {
-        int to = whole - from < VALUES ? whole : from + VALUES;
-        for (int j = 0; j < w_rows; j += W_AT_ONCE)
-            for (int r = 0; r < rows; r += X_AT_ONCE) {
-                struct chains_4(*at)[X_ROWS] = (struct chains_4(*)[X_ROWS]) & chain[j][r];
 #pragma GCC unroll 4
-                for (int quarter = 0; quarter < 4; quarter++)
-                    add_values(w_row + j, x_row + r, from, to, quarter, kind, at);
-            }
-    }
+    for (int j = 0; j < W_AT_ONCE; j++)
+#pragma GCC unroll 3
+        for (int r = 0; r < rows; r++)
+            for (int c = 0; c < 2; c++)
+                chain[j][r].all.c[2 * quarter + c] = sum[j][r][c];
+}
+
+/* Values `from` to `to` - 1, a multiple of 32; the first ones start the chains. chain[j][r] is of w[j]
+ * and x[r], r < rows. */
+INLINE void add_values(const float *const *w, const float *const *x, int from, int to,
+                       const int rows, struct chains (*chain)[X_ROWS])
+{
+    add_quarter(w, x, from, to, 0, rows, chain);
+    add_quarter(w, x, from, to, 1, rows, chain);
+    add_quarter(w, x, from, to, 2, rows, chain);
+    add_quarter(w, x, from, to, 3, rows, chain);
+}
+
+/* The last values, fewer than 32. */
+INLINE void add_tail(const float *w, const float *x, int left, struct chains *chain)
+{
+    for (int c = 0; left > 0; c++, w += 4, x += 4, left -= 4)
+        chains_4_fma(&chain->all, c, load_4(w, left), load_4(x, left), left);
+}
+
+INLINE void store_sums(struct chains (*chain)[X_ROWS], int w_rows, int r, float *y)
+{
     for (int j = 0; j < w_rows; j++)
-        for (int r = 0; r < rows; r++) {
-            add_tail(w_row[j], x_row[r], whole, n, kind, &chain[j][r]);
-            y[(size_t)r * y_stride + (size_t)j] = chains_4_sum(&chain[j][r]);
-        }
+        y[j] = chains_4_sum(&chain[j][r].all);
+}
+
+INLINE void widen(const uint8_t *w, int n, float *out, enum kind kind)
+{
+    int i = 0;
+    for (; i + 4 <= n; i += 4)
+        vst1q_f32(out + i, load_weights(w, i, kind, 4));
+    if (i < n) {
+        float32x4_t last = load_weights(w, i, kind, n - i);
+        memcpy(out + i, &last, (size_t)(n - i) * sizeof *out);
+    }
 }
 
 #include "cpu/dot_float.h"

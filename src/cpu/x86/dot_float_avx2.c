@@ -35,7 +35,7 @@ INLINE float add_tree(const __m256 *chain)
 }
 
 /* The last n mod 32 values: chains without one stay as they are. */
-INLINE void add_tail(const uint8_t *w, const float *x, int n, enum kind kind, __m256 *chain)
+INLINE void add_last(const uint8_t *w, const float *x, int n, enum kind kind, __m256 *chain)
 {
     float xs[32] = {0};
     uint8_t ws[32 * 4] = {0};
@@ -69,7 +69,7 @@ INLINE void dot_rows(const uint8_t *w, const float *x, size_t x_stride, int n, f
     }
     for (int r = 0; r < rows; r++) {
         if (i < n)
-            add_tail(w + (size_t)i * value_bytes(kind), x + (size_t)r * x_stride + i, n - i, kind,
+            add_last(w + (size_t)i * value_bytes(kind), x + (size_t)r * x_stride + i, n - i, kind,
                      chain[r]);
         y[(size_t)r * y_stride] = add_tree(chain[r]);
     }
@@ -87,9 +87,10 @@ INLINE void dot(const uint8_t *w, const float *x, size_t x_stride, int n, int ro
                  1);
 }
 
-/* --- tiles: 2 weight rows times 3 x rows have 12 of the 16 registers for half of their chains --- */
+/* --- tiles: 4 weight rows times 3 x rows have 12 of the 16 registers for a quarter of their
+ * chains --- */
 
-#define W_AT_ONCE 2
+#define W_AT_ONCE 4
 #define X_AT_ONCE 3
 /* Rows and values that are multiplied before the next: values of both and chains stay in the L1
  * cache. */
@@ -97,72 +98,112 @@ INLINE void dot(const uint8_t *w, const float *x, size_t x_stride, int n, int ro
 #define X_ROWS 12
 #define VALUES 512
 
-/* Chains of a weight row and an x row, 0 to 15 and 16 to 31. */
+/* Chains of a weight row and an x row. */
 struct chains {
-    __m256 v[2][2];
+    __m256 v[4];
 };
 
-/* Values `from` to `to` - 1, of them the `half` of each 32; `from` and `to` are multiples of 32.
- * chain[j][r] is of w[j] and x[r]. */
-INLINE void add_values(const uint8_t *const *w, const float *const *x, int from, int to,
-                       const int half, enum kind kind, struct chains (*chain)[X_ROWS])
+/* The first `count` of 8 lanes. */
+INLINE __m256i mask_of(int count)
 {
-    __m256 sum[W_AT_ONCE][X_AT_ONCE][2];
-    for (int j = 0; j < W_AT_ONCE; j++) {
-        for (int r = 0; r < X_AT_ONCE; r++) {
-            sum[j][r][0] = chain[j][r].v[half][0];
-            sum[j][r][1] = chain[j][r].v[half][1];
-        }
-    }
-    for (int i = from + 16 * half; i < to; i += 32) {
-        for (int c = 0; c < 2; c++) {
-            __m256 v = load8(w[0], i + 8 * c, kind), u = load8(w[1], i + 8 * c, kind);
-            for (int r = 0; r < X_AT_ONCE; r++) {
-                __m256 a = _mm256_loadu_ps(x[r] + i + 8 * c);
-                sum[0][r][c] = _mm256_fmadd_ps(v, a, sum[0][r][c]);
-                sum[1][r][c] = _mm256_fmadd_ps(u, a, sum[1][r][c]);
-            }
-        }
-    }
-    for (int j = 0; j < W_AT_ONCE; j++) {
-        for (int r = 0; r < X_AT_ONCE; r++) {
-            chain[j][r].v[half][0] = sum[j][r][0];
-            chain[j][r].v[half][1] = sum[j][r][1];
-        }
-    }
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-/* At most W_ROWS x X_ROWS results. In place of rows that are not there the last is taken again. */
-INLINE void tile_rows(const uint8_t *w, size_t w_bytes, int w_rows, const float *x,
-                      size_t x_stride, int n, int rows, float *y, size_t y_stride, enum kind kind)
+/* gcc takes a value from memory again for each of its uses; this keeps it in a register. */
+INLINE __m256 held(__m256 v)
 {
-    struct chains chain[W_ROWS][X_ROWS];
-    const uint8_t *w_row[W_ROWS];
-    const float *x_row[X_ROWS];
-    int whole = n / 32 * 32;
-    memset(chain, 0, sizeof chain);
-    for (int j = 0; j < W_ROWS; j++)
-        w_row[j] = w + (size_t)(j < w_rows ? j : w_rows - 1) * w_bytes;
-    for (int r = 0; r < X_ROWS; r++)
-        x_row[r] = x + (size_t)(r < rows ? r : rows - 1) * x_stride;
-    for (int from = 0; from < whole; from += VALUES) {
-        int to = whole - from < VALUES ? whole : from + VALUES;
-        for (int j = 0; j < w_rows; j += W_AT_ONCE) {
-            for (int r = 0; r < rows; r += X_AT_ONCE) {
-                struct chains(*at)[X_ROWS] = (struct chains(*)[X_ROWS]) & chain[j][r];
-                add_values(w_row + j, x_row + r, from, to, 0, kind, at);
-                add_values(w_row + j, x_row + r, from, to, 1, kind, at);
-            }
+    __asm__("" : "+x"(v));
+    return v;
+}
+
+INLINE void add_quarter(const float *const *w, const float *const *x, int from, int to,
+                        const int quarter, const int rows, struct chains (*chain)[X_ROWS])
+{
+    __m256 sum[W_AT_ONCE][X_AT_ONCE];
+#pragma GCC unroll 4
+    for (int j = 0; j < W_AT_ONCE; j++)
+#pragma GCC unroll 3
+        for (int r = 0; r < rows; r++)
+            sum[j][r] = from ? chain[j][r].v[quarter] : _mm256_setzero_ps();
+    for (int i = from + 8 * quarter; i < to; i += 32) {
+        __m256 a[X_AT_ONCE];
+#pragma GCC unroll 3
+        for (int r = 0; r < rows; r++)
+            a[r] = held(_mm256_loadu_ps(x[r] + i));
+#pragma GCC unroll 4
+        for (int j = 0; j < W_AT_ONCE; j++) {
+            __m256 v = held(_mm256_loadu_ps(w[j] + i));
+#pragma GCC unroll 3
+            for (int r = 0; r < rows; r++)
+                sum[j][r] = _mm256_fmadd_ps(v, a[r], sum[j][r]);
         }
     }
-    for (int j = 0; j < w_rows; j++) {
-        for (int r = 0; r < rows; r++) {
-            __m256 *all = chain[j][r].v[0];
-            if (whole < n)
-                add_tail(w_row[j] + (size_t)whole * value_bytes(kind), x_row[r] + whole, n - whole,
-                         kind, all);
-            y[(size_t)r * y_stride + (size_t)j] = add_tree(all);
-        }
+#pragma GCC unroll 4
+    for (int j = 0; j < W_AT_ONCE; j++)
+#pragma GCC unroll 3
+        for (int r = 0; r < rows; r++)
+            chain[j][r].v[quarter] = sum[j][r];
+}
+
+/* Values `from` to `to` - 1, a multiple of 32; the first ones start the chains. chain[j][r] is of w[j]
+ * and x[r], r < rows. */
+INLINE void add_values(const float *const *w, const float *const *x, int from, int to,
+                       const int rows, struct chains (*chain)[X_ROWS])
+{
+    add_quarter(w, x, from, to, 0, rows, chain);
+    add_quarter(w, x, from, to, 1, rows, chain);
+    add_quarter(w, x, from, to, 2, rows, chain);
+    add_quarter(w, x, from, to, 3, rows, chain);
+}
+
+/* Lanes i and i + 4 added: of a in the lower half, of b in the upper. */
+INLINE __m256 fold_4(__m256 a, __m256 b)
+{
+    return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+}
+
+/* The same with i and i + 2 of each half, lanes of a and b in turn. */
+INLINE __m256 fold_2(__m256 a, __m256 b)
+{
+    __m256d p = _mm256_castps_pd(a), q = _mm256_castps_pd(b);
+    return _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(p, q)),
+                         _mm256_castpd_ps(_mm256_unpackhi_pd(p, q)));
+}
+
+/* Lane j is the sum of chain[j][r], in the order of add_tree. */
+INLINE __m256 add_trees(struct chains (*chain)[X_ROWS], int r)
+{
+    __m256 q[4];
+    for (int j = 0; j < 4; j++) {
+        __m256 *a = chain[j][r].v, *b = chain[4 + j][r].v;
+        q[j] = fold_4(_mm256_add_ps(_mm256_add_ps(a[0], a[2]), _mm256_add_ps(a[1], a[3])),
+                      _mm256_add_ps(_mm256_add_ps(b[0], b[2]), _mm256_add_ps(b[1], b[3])));
+    }
+    __m256 low = fold_2(q[0], q[1]), high = fold_2(q[2], q[3]);
+    return _mm256_add_ps(_mm256_shuffle_ps(low, high, 0x88), _mm256_shuffle_ps(low, high, 0xdd));
+}
+
+/* The last values, fewer than 32. */
+INLINE void add_tail(const float *w, const float *x, int left, struct chains *chain)
+{
+    add_last((const uint8_t *)w, x, left, KIND_F32, chain->v);
+}
+
+INLINE void store_sums(struct chains (*chain)[X_ROWS], int w_rows, int r, float *y)
+{
+    for (int j = 0; j < w_rows; j += 8)
+        _mm256_maskstore_ps(y + j, mask_of(w_rows - j), add_trees(chain + j, r));
+}
+
+INLINE void widen(const uint8_t *w, int n, float *out, enum kind kind)
+{
+    int i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(out + i, load8(w, i, kind));
+    if (i < n) {
+        uint16_t last[8] = {0};
+        memcpy(last, w + (size_t)i * sizeof *last, (size_t)(n - i) * sizeof *last);
+        _mm256_maskstore_ps(out + i, mask_of(n - i), load8((const uint8_t *)last, 0, kind));
     }
 }
 

@@ -76,83 +76,119 @@ INLINE void dot(const uint8_t *w, const float *x, size_t x_stride, int n, int ro
                  1);
 }
 
-/* --- tiles: 3 weight rows times 4 x rows have 24 of the 32 registers for their chains --- */
+/* --- tiles: 4 weight rows times 3 x rows have 24 of the 32 registers for their chains --- */
 
-#define W_AT_ONCE 3
-#define X_AT_ONCE 4
+#define W_AT_ONCE 4
+#define X_AT_ONCE 3
 /* Rows and values that are multiplied before the next: values of both and chains stay in the L1
  * cache; the L2 cache alone would feed the multipliers by half. */
-#define W_ROWS 15
+#define W_ROWS 16
 #define X_ROWS 12
 #define VALUES 512
 
-/* Chains of a weight row and an x row. */
+/* Chains of a weight row and an x row. They are loaded and stored one by one: gcc 12 keeps in memory
+ * what is copied as a whole. */
 struct chains {
     __m512 v[2];
 };
 
-/* Values `from` to `to` - 1; `from` is a multiple of 32. chain[j][r] is of w[j] and x[r]. */
-INLINE void add_values(const uint8_t *const *w, const float *const *x, int from, int to,
-                       enum kind kind, struct chains (*chain)[X_ROWS])
+/* gcc takes a value from memory again for each of its uses; this keeps it in a register. */
+INLINE __m512 held(__m512 v)
 {
-    struct chains sum[W_AT_ONCE][X_AT_ONCE];
-    for (int j = 0; j < W_AT_ONCE; j++) {
-        for (int r = 0; r < X_AT_ONCE; r++)
-            sum[j][r] = chain[j][r];
-    }
-    int i = from;
-    for (; i + 32 <= to; i += 32) {
+    __asm__("" : "+v"(v));
+    return v;
+}
+
+/* Values `from` to `to` - 1, a multiple of 32; the first ones start the chains. chain[j][r] is of w[j]
+ * and x[r], r < rows. */
+INLINE void add_values(const float *const *w, const float *const *x, int from, int to,
+                       const int rows, struct chains (*chain)[X_ROWS])
+{
+    __m512 sum[W_AT_ONCE][X_AT_ONCE][2];
+#pragma GCC unroll 4
+    for (int j = 0; j < W_AT_ONCE; j++)
+#pragma GCC unroll 3
+        for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+            for (int c = 0; c < 2; c++)
+                sum[j][r][c] = from ? chain[j][r].v[c] : _mm512_setzero_ps();
+    for (int i = from; i < to; i += 32) {
+#pragma GCC unroll 2
         for (int c = 0; c < 2; c++) {
-            __m512 v[W_AT_ONCE];
-            for (int j = 0; j < W_AT_ONCE; j++)
-                v[j] = load16(w[j], i + 16 * c, kind, 0xffff);
-            for (int r = 0; r < X_AT_ONCE; r++) {
-                __m512 a = _mm512_loadu_ps(x[r] + i + 16 * c);
-                for (int j = 0; j < W_AT_ONCE; j++)
-                    sum[j][r].v[c] = _mm512_fmadd_ps(v[j], a, sum[j][r].v[c]);
+            __m512 a[X_AT_ONCE];
+#pragma GCC unroll 3
+            for (int r = 0; r < rows; r++)
+                a[r] = held(_mm512_loadu_ps(x[r] + i + 16 * c));
+#pragma GCC unroll 4
+            for (int j = 0; j < W_AT_ONCE; j++) {
+                __m512 v = held(_mm512_loadu_ps(w[j] + i + 16 * c));
+#pragma GCC unroll 3
+                for (int r = 0; r < rows; r++)
+                    sum[j][r][c] = _mm512_fmadd_ps(v, a[r], sum[j][r][c]);
             }
         }
     }
-    for (int c = 0; c < 2 && i < to; c++, i += 16) {
-        __mmask16 mask = mask_of(to - i);
-        for (int r = 0; r < X_AT_ONCE; r++) {
-            __m512 a = _mm512_maskz_loadu_ps(mask, x[r] + i);
-            for (int j = 0; j < W_AT_ONCE; j++)
-                sum[j][r].v[c] = _mm512_mask3_fmadd_ps(load16(w[j], i, kind, mask), a,
-                                                       sum[j][r].v[c], mask);
-        }
-    }
-    for (int j = 0; j < W_AT_ONCE; j++) {
-        for (int r = 0; r < X_AT_ONCE; r++)
-            chain[j][r] = sum[j][r];
+#pragma GCC unroll 4
+    for (int j = 0; j < W_AT_ONCE; j++)
+#pragma GCC unroll 3
+        for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+            for (int c = 0; c < 2; c++)
+                chain[j][r].v[c] = sum[j][r][c];
+}
+
+/* The last values, fewer than 32: chains without a value stay as they are. */
+INLINE void add_tail(const float *w, const float *x, int left, struct chains *chain)
+{
+    for (int c = 0; c < 2; c++, left -= 16) {
+        __mmask16 mask = mask_of(left < 0 ? 0 : left);
+        chain->v[c] = _mm512_mask3_fmadd_ps(_mm512_maskz_loadu_ps(mask, w + 16 * c),
+                                            _mm512_maskz_loadu_ps(mask, x + 16 * c), chain->v[c],
+                                            mask);
     }
 }
 
-/* At most W_ROWS x X_ROWS results. In place of rows that are not there the last is taken again. */
-INLINE void tile_rows(const uint8_t *w, size_t w_bytes, int w_rows, const float *x,
-                      size_t x_stride, int n, int rows, float *y, size_t y_stride, enum kind kind)
+/* Lanes i and i + 8 added: of a in the lower half, of b in the upper. */
+INLINE __m512 fold_8(__m512 a, __m512 b)
 {
-    struct chains chain[W_ROWS][X_ROWS];
-    const uint8_t *w_row[W_ROWS];
-    const float *x_row[X_ROWS];
-    memset(chain, 0, sizeof chain);
-    for (int j = 0; j < W_ROWS; j++)
-        w_row[j] = w + (size_t)(j < w_rows ? j : w_rows - 1) * w_bytes;
-    for (int r = 0; r < X_ROWS; r++)
-        x_row[r] = x + (size_t)(r < rows ? r : rows - 1) * x_stride;
-    for (int from = 0; from < n; from += VALUES) {
-        int to = n - from < VALUES ? n : from + VALUES;
-        for (int j = 0; j < w_rows; j += W_AT_ONCE) {
-            for (int r = 0; r < rows; r += X_AT_ONCE) {
-                struct chains(*at)[X_ROWS] = (struct chains(*)[X_ROWS]) & chain[j][r];
-                add_values(w_row + j, x_row + r, from, to, kind, at);
-            }
-        }
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+}
+
+/* Lanes i and i + 4 of each half added: four sums of 4 lanes. */
+INLINE __m512 fold_4(__m512 a, __m512 b)
+{
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+}
+
+/* Lane j is the sum of chain[j][r], in the order of add_tree. */
+INLINE __m512 add_trees(struct chains (*chain)[X_ROWS], int r)
+{
+    __m512 q[4];
+    for (int j = 0; j < 4; j++) {
+        __m512 s[4];
+        for (int i = 0; i < 4; i++)
+            s[i] = _mm512_add_ps(chain[4 * i + j][r].v[0], chain[4 * i + j][r].v[1]);
+        q[j] = fold_4(fold_8(s[0], s[1]), fold_8(s[2], s[3]));
     }
-    for (int j = 0; j < w_rows; j++) {
-        for (int r = 0; r < rows; r++)
-            y[(size_t)r * y_stride + (size_t)j] = add_tree(chain[j][r].v[0], chain[j][r].v[1]);
-    }
+    for (int j = 0; j < 4; j += 2)
+        q[j] = _mm512_add_ps(
+            _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(q[j]), _mm512_castps_pd(q[j + 1]))),
+            _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(q[j]), _mm512_castps_pd(q[j + 1]))));
+    return _mm512_add_ps(_mm512_shuffle_ps(q[0], q[2], 0x88), _mm512_shuffle_ps(q[0], q[2], 0xdd));
+}
+
+INLINE void store_sums(struct chains (*chain)[X_ROWS], int w_rows, int r, float *y)
+{
+    _mm512_mask_storeu_ps(y, mask_of(w_rows), add_trees(chain, r));
+}
+
+INLINE void widen(const uint8_t *w, int n, float *out, enum kind kind)
+{
+    int i = 0;
+    for (; i + 16 <= n; i += 16)
+        _mm512_storeu_ps(out + i, load16(w, i, kind, 0xffff));
+    if (i < n)
+        _mm512_mask_storeu_ps(out + i, mask_of(n - i), load16(w, i, kind, mask_of(n - i)));
 }
 
 #include "cpu/dot_float.h"
