@@ -42,6 +42,7 @@ static void set_x86(struct cpu_matmul *m, enum cpu_isa isa)
         cpu_set_tile_i_avx2(m);
         return;
     }
+    cpu_set_round_avx512(m);
     cpu_set_dot_float_avx512(m);
     cpu_set_unpack_small_avx512(m);
     cpu_set_unpack_k_avx512(m);

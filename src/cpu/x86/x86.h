@@ -8,6 +8,7 @@
 #include "cpu/matmul.h"
 
 void cpu_set_round_avx2(struct cpu_matmul *m);
+void cpu_set_round_avx512(struct cpu_matmul *m);
 void cpu_set_dot_float_avx2(struct cpu_matmul *m);
 void cpu_set_dot_int_avx2(struct cpu_matmul *m);
 void cpu_set_unpack_small_avx2(struct cpu_matmul *m);
