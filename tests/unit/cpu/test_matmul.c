@@ -209,7 +209,7 @@ static void a_set_has_each_kind_of_kernel_that_a_lesser_one_has(void **state)
             if ((tile && !m.tile[type].unpack && !m.panel[type]) ||
                 (lesser.direct[type] && !m.direct[type]) ||
                 (lesser.window[type] && !m.window[type]) ||
-                (lesser.tile_float[type] && !m.tile_float[type]))
+                (lesser.widen[type] && !m.widen[type]) || (lesser.tile_float && !m.tile_float))
                 fail_msg("%s lacks a kernel of %s for %s", cpu_isa_name(isa), cpu_isa_name(before),
                          tensor_type_info(type)->name);
         }
