@@ -84,11 +84,18 @@ static inline void split_words(__m256i w, struct i_block *out)
     out->scales = scales_of_groups(_mm256_srli_epi32(w, 27));
 }
 
+/* Groups: four row numbers and w, each. */
+static inline void iq2_xxs_rows(__m512i groups, __m512i rows[4])
+{
+    __m512i numbers[2];
+    widen(_mm512_cvtepu8_epi16(_mm512_cvtepi64_epi32(groups)), numbers);
+    gather_rows(codebook_iq2xxs, numbers, rows);
+}
+
 static inline void i_block_iq2_xxs(const uint8_t *b, struct i_block *out)
 {
-    __m512i groups = _mm512_loadu_si512(b + 2), numbers[2]; /* four row numbers and w, each */
-    widen(_mm512_cvtepu8_epi16(_mm512_cvtepi64_epi32(groups)), numbers);
-    gather_rows(codebook_iq2xxs, numbers, out->rows);
+    __m512i groups = _mm512_loadu_si512(b + 2);
+    iq2_xxs_rows(groups, out->rows);
     split_words(_mm512_cvtepi64_epi32(_mm512_srli_epi64(groups, 32)), out);
 }
 
@@ -141,12 +148,17 @@ static inline void i_block_iq2_s(const uint8_t *b, struct i_block *out)
     out->scales = scales_iq2(b + 74);
 }
 
-static inline void i_block_iq3_xxs(const uint8_t *b, struct i_block *out)
+static inline void iq3_xxs_rows(const uint8_t *b, __m512i rows[4])
 {
     for (int j = 0; j < 4; j++) {
         __m512i numbers = _mm512_cvtepu8_epi32(i_load16(b + 2 + 16 * j));
-        out->rows[j] = _mm512_i32gather_epi32(numbers, codebook_iq3xxs, 4);
+        rows[j] = _mm512_i32gather_epi32(numbers, codebook_iq3xxs, 4);
     }
+}
+
+static inline void i_block_iq3_xxs(const uint8_t *b, struct i_block *out)
+{
+    iq3_xxs_rows(b, out->rows);
     split_words(i_load32(b + 66), out);
 }
 

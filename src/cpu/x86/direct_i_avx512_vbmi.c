@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* IQ1_S and IQ1_M times the activation rows of a window with AVX-512, VNNI and VBMI
+/* IQ1_S, IQ1_M, IQ2_XXS and IQ3_XXS times the activation rows of a window with AVX-512, VNNI and VBMI
  * (direct_avx512.h).
  *
- * With a code c = v + 1, a value is (2s + 1) * (8 * v +- 1). Where all 32 values of a scale have
- * the same sign (IQ1_S), this is 8 * (2s + 1) * c + (2s + 1) * (-8 +- 1): the first part is a sum
- * of products, the second needs the sums of activations alone. Where each eight values have their
- * sign (IQ1_M), it is (2s + 1) * (u - 9) with u = 8 * c, or 8 * c + 2 for plus. */
+ * IQ1: with a code c = v + 1, a value is (2s + 1) * (8 * v +- 1). Where all 32 values of a scale
+ * have the same sign (IQ1_S), this is 8 * (2s + 1) * c + (2s + 1) * (-8 +- 1): the first part is a
+ * sum of products, the second needs the sums of activations alone. Where each eight values have
+ * their sign (IQ1_M), it is (2s + 1) * (u - 9) with u = 8 * c, or 8 * c + 2 for plus. */
 #include "cpu/x86/direct_four_avx512.h"
 #include "cpu/x86/i_blocks_avx512.h"
 
@@ -55,9 +55,42 @@ DIRECT(iq1_s, order_of_file, .block_bytes = 50, .d_factor = 0.125f, .offset = 32
 DIRECT(iq1_m, order_of_file, .block_bytes = 56, .d_at = D_OF_IQ1_M, .d_factor = 0.125f,
        .offset = 16)
 
-void cpu_set_direct_iq1_avx512_vbmi(struct cpu_matmul *m)
+/* As split_words: VBMI moves the sign bits of two groups to bytes in one instruction. */
+INLINE void take_words(__m256i w, struct wide_block *out)
+{
+    _Alignas(32) uint64_t signs[4];
+    const __m256i sevens = _mm256_set1_epi64x(0x352e2720150e0700);
+    __m256i bits = _mm256_multishift_epi64_epi8(sevens, w);
+    bits = _mm256_and_si256(bits, _mm256_set1_epi8(0x7f));
+    _mm256_store_si256((__m256i *)signs, complete_signs(bits));
+    for (int j = 0; j < 4; j++)
+        out->negative[j] = signs[j];
+    out->scales = scales_of_groups(_mm256_srli_epi32(w, 27));
+}
+
+INLINE void take_iq2_xxs(const uint8_t *b, struct wide_block *out)
+{
+    __m512i groups = _mm512_loadu_si512(b + 2);
+    iq2_xxs_rows(groups, out->codes);
+    take_words(_mm512_cvtepi64_epi32(_mm512_srli_epi64(groups, 32)), out);
+}
+
+INLINE void take_iq3_xxs(const uint8_t *b, struct wide_block *out)
+{
+    iq3_xxs_rows(b, out->codes);
+    take_words(i_load32(b + 66), out);
+}
+
+DIRECT(iq2_xxs, order_of_file, .block_bytes = 66, .d_factor = 0.125f, .scale_32 = true, .bias = 64)
+DIRECT(iq3_xxs, order_of_file, .block_bytes = 98, .d_factor = 0.25f, .scale_32 = true, .bias = 64)
+
+void cpu_set_direct_i_avx512_vbmi(struct cpu_matmul *m)
 {
     x86_iq1_init();
+    m->direct[TYPE_IQ2_XXS] = direct_iq2_xxs;
+    m->window[TYPE_IQ2_XXS] = window_iq2_xxs;
+    m->direct[TYPE_IQ3_XXS] = direct_iq3_xxs;
+    m->window[TYPE_IQ3_XXS] = window_iq3_xxs;
     m->direct[TYPE_IQ1_S] = direct_iq1_s;
     m->window[TYPE_IQ1_S] = window_iq1_s;
     m->direct[TYPE_IQ1_M] = direct_iq1_m;
