@@ -97,7 +97,7 @@ static bool expect(const struct options *o, struct strata_model *m, struct strat
         const char *missing = is_probed ? "a run that answered 16 tokens"
                               : ms > 0  ? "`strata probe MODEL`"
                                         : "`strata probe MODEL` and a run that answered 16 tokens";
-        message_note("tokens a second are expected after %s", missing);
+        message_note("how many tokens a second to expect is shown after %s", missing);
     }
     return take_error(error, &e);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `strata run`: continues a text. */
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -19,6 +20,7 @@ struct run {
     int32_t *ids; /* the prompt, mem_free */
     size_t n;
     struct answer answer;
+    bool is_ended; /* its line */
     struct strata_stats stats; /* at the end */
     struct profile profile;
     double memory_gb_s;
@@ -198,11 +200,26 @@ static bool print_json(struct run *r, struct strata_error *e)
     return output_json(&out, e);
 }
 
-/* The line about the run on stderr; the answer's line is ended first where a person looks at it. */
+/* Ends the answer's line where a person looks at it, and where what comes next on stderr would stand
+ * behind it in the same file or pipe. */
+static bool end_answer(const struct run *r, bool has_message, struct strata_error *e)
+{
+    const struct json_out *text = &r->answer.text;
+    if (!text->bytes || option_given(r->o, OPTION_JSON))
+        return true;
+    if (output_is_terminal())
+        return output_write("\n", 1, e);
+    if (has_message && text->text[text->bytes - 1] != '\n' && output_is_where_messages_are())
+        fputc('\n', stderr);
+    return true;
+}
+
+/* The line about the run on stderr. */
 static bool print_line(struct run *r, struct strata_error *e)
 {
-    if (r->answer.text.bytes && output_is_terminal() && !output_write("\n", 1, e))
+    if (!end_answer(r, !option_given(r->o, OPTION_QUIET), e))
         return false;
+    r->is_ended = true;
     struct json_out line = {0};
     bool is_drawn = !option_given(r->o, OPTION_SEED) && r->sampling.temp > 0 && r->answer.n > 0;
     report_line(&r->stats, r->answer.n, is_drawn ? &r->sampling.seed : NULL, &line);
@@ -281,6 +298,9 @@ enum status command_run(const struct options *o)
         print_json(&r, &second);
     }
     bool was_interrupted = r.answer.finish == ANSWER_INTERRUPTED;
+    struct strata_error ignored = {0};
+    if (!ok && !r.is_ended)
+        end_answer(&r, e.code != STRATA_INTERRUPTED, &ignored);
     answer_free(&r.answer);
     mem_free(r.ids);
     release(&r);

@@ -39,6 +39,13 @@ bool output_is_terminal(void)
     return isatty(STDOUT_FILENO) == 1;
 }
 
+bool output_is_where_messages_are(void)
+{
+    struct stat out, err;
+    return !fstat(STDOUT_FILENO, &out) && !fstat(STDERR_FILENO, &err) && out.st_dev == err.st_dev &&
+           out.st_ino == err.st_ino;
+}
+
 /* The symbol of a control character (U+2400 and on), or 0 for what may pass. */
 static uint32_t symbol_of(uint32_t code)
 {

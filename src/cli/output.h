@@ -12,6 +12,8 @@ bool output_write(const char *text, size_t bytes, struct strata_error *e);
 /* The same for a text that was put together; frees it. */
 bool output_json(struct json_out *text, struct strata_error *e);
 bool output_is_terminal(void);
+/* Whether stdout and stderr are one file, pipe or device. */
+bool output_is_where_messages_are(void);
 /* Text of a model. On a terminal, control characters other than tab and line break are shown as
  * symbols, so that a text cannot drive the terminal. */
 bool output_text(const char *text, size_t bytes, struct strata_error *e);

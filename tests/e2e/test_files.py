@@ -66,6 +66,15 @@ class EndLine(Case):
             done = self.succeeds("run", "-m", DEMO, "-p", "x", "-n", n, "--temp", "0")
             self.assertIn(words, done.err.decode())
 
+    def test_it_begins_a_line_where_it_follows_the_answer(self):
+        run = ("run", "-m", DEMO, "-p", "x", "-n", "3", "--temp", "0")
+        text = self.succeeds(*run).out
+        self.assertFalse(text.endswith(b"\n"))
+        for more, begin in (((), b"\nstrata: prompt "), (("--trace", "/dev/full"), b"\nstrata: /dev/full"), (("--quiet",), b"")):
+            with self.subTest(more=more):
+                both, _ = program.start(*run, *more, stderr=subprocess.STDOUT).communicate(timeout=program.PATIENCE_S)
+                self.assertEqual(both[:len(text) + len(begin)], text + begin)
+
     def test_values_out_of_range_are_named_with_the_range(self):
         self.fails(2, "run", "-m", DEMO, "-p", "x", "--seed", "-1", names=["-1", "18446744073709551615"])
         self.fails(2, "run", "-m", DEMO, "-p", "x", "--stop", "", names=["--stop", "empty"])
