@@ -2,7 +2,7 @@
 /* How a run works: the caller publishes function, context and chunk count, then raises `epoch`.
  * Workers take chunk numbers from one counter. The counter holds the epoch in its upper half, so a
  * worker that wakes late can never take a chunk of a newer run with an older function.
- * A worker spins for about 50 us after its last work, then sleeps on a futex-like condition
+ * A worker spins for about 60 us after its last work, then sleeps on a futex-like condition
  * (kernels.md section 8). The caller waits for chunks, not for threads.
  * Beside another busy process a thread has its core for one time slice in two. A worker that has not is
  * made up for by those who take its chunks, a caller by nobody: where it has the company, it changes
