@@ -34,6 +34,7 @@ static void set_x86(struct cpu_matmul *m, enum cpu_isa isa)
     cpu_set_unpack_i_avx2(m);
     cpu_set_direct_k_avx2(m);
     cpu_set_direct_i_avx2(m);
+    cpu_set_direct_small_avx2(m);
     cpu_set_direct_nvfp4_avx2(m);
     if (isa < CPU_ISA_AVX512_PLAIN) {
         cpu_set_tile_avx2(m);
