@@ -342,21 +342,7 @@ INLINE void direct(const uint8_t *w, int w_rows, const struct quant_act *x, int 
         direct(w, w_rows, x, t, rows, y, y_stride, (struct direct_layout){__VA_ARGS__},            \
                codes_##name);                                                                      \
     }                                                                                              \
-    static void direct_##name(const void *w, int w_rows, const struct quant_act *x, int t,         \
-                              float *y)                                                            \
-    {                                                                                              \
-        rows_##name(w, w_rows, x, t, 1, y, 0);                                                     \
-    }                                                                                              \
-    static void window_##name(const void *w, int w_rows, const struct quant_act *x, int t,         \
-                              int rows, float *y, size_t y_stride)                                 \
-    {                                                                                              \
-        for (; rows >= 4; rows -= 4, t += 4, y += 4 * y_stride)                                    \
-            rows_##name(w, w_rows, x, t, 4, y, y_stride);                                          \
-        for (; rows >= 2; rows -= 2, t += 2, y += 2 * y_stride)                                    \
-            rows_##name(w, w_rows, x, t, 2, y, y_stride);                                          \
-        if (rows)                                                                                  \
-            direct_##name(w, w_rows, x, t, y);                                                     \
-    }
+    KERNELS_OF_ROWS(name)
 
 DIRECT(q4_0, 18, 32, SCALE_HALF, false, 8)
 DIRECT(q4_1, 20, 32, SCALE_MIN, false, 1)

@@ -230,31 +230,13 @@ INLINE void direct(const uint8_t *w, int w_rows, const struct quant_act *x, int 
         direct_row(w, a, rows, block_bytes, scale, codes, y + j, y_stride);
 }
 
-/* Both kernels of a type, direct_TYPE and window_TYPE, made of rows_TYPE. */
-#define DIRECT(name)                                                                               \
-    static void direct_##name(const void *w, int w_rows, const struct quant_act *x, int t,         \
-                              float *y)                                                            \
-    {                                                                                              \
-        rows_##name(w, w_rows, x, t, 1, y, 0);                                                     \
-    }                                                                                              \
-    static void window_##name(const void *w, int w_rows, const struct quant_act *x, int t,         \
-                              int rows, float *y, size_t y_stride)                                 \
-    {                                                                                              \
-        for (; rows >= 4; rows -= 4, t += 4, y += 4 * y_stride)                                    \
-            rows_##name(w, w_rows, x, t, 4, y, y_stride);                                          \
-        for (; rows >= 2; rows -= 2, t += 2, y += 2 * y_stride)                                    \
-            rows_##name(w, w_rows, x, t, 2, y, y_stride);                                          \
-        if (rows)                                                                                  \
-            rows_##name(w, w_rows, x, t, 1, y, 0);                                                 \
-    }
-
 #define ROWS32(name, constant, block_bytes, scale)                                                 \
     INLINE void rows_##name(const void *w, int w_rows, const struct quant_act *x, int t,           \
                             const int rows, float *y, size_t y_stride)                             \
     {                                                                                              \
         direct(w, w_rows, x, t, rows, y, y_stride, constant, block_bytes, scale, codes_##name);    \
     }                                                                                              \
-    DIRECT(name)
+    KERNELS_OF_ROWS(name)
 
 ROWS32(q4_0, 8, 18, SCALE_HALF)
 ROWS32(q4_1, 1, 20, SCALE_MIN)
@@ -341,7 +323,7 @@ INLINE void rows_q2_0(const void *w, int w_rows, const struct quant_act *x, int 
                         y + j, y_stride);
 }
 
-DIRECT(q2_0)
+KERNELS_OF_ROWS(q2_0)
 
 void cpu_set_direct_small_avx512_vnni(struct cpu_matmul *m)
 {

@@ -184,4 +184,22 @@ INLINE void dot(const struct quant_row *w, const struct quant_act *x, int t0, in
         y[(size_t)t * y_stride] = dot_one(w, x, t0 + t, block, with_min, group_sums);
 }
 
+/* Both kernels of a type, direct_TYPE and window_TYPE, made of rows_TYPE. */
+#define KERNELS_OF_ROWS(name)                                                                      \
+    static void direct_##name(const void *w, int w_rows, const struct quant_act *x, int t,         \
+                              float *y)                                                            \
+    {                                                                                              \
+        rows_##name(w, w_rows, x, t, 1, y, 0);                                                     \
+    }                                                                                              \
+    static void window_##name(const void *w, int w_rows, const struct quant_act *x, int t,         \
+                              int rows, float *y, size_t y_stride)                                 \
+    {                                                                                              \
+        for (; rows >= 4; rows -= 4, t += 4, y += 4 * y_stride)                                    \
+            rows_##name(w, w_rows, x, t, 4, y, y_stride);                                          \
+        for (; rows >= 2; rows -= 2, t += 2, y += 2 * y_stride)                                    \
+            rows_##name(w, w_rows, x, t, 2, y, y_stride);                                          \
+        if (rows)                                                                                  \
+            rows_##name(w, w_rows, x, t, 1, y, 0);                                                 \
+    }
+
 #endif
