@@ -53,6 +53,8 @@ struct io_engine {
     void (*stop)(struct io *io);
     /* Something may be startable. The lock is held. */
     void (*kick)(struct io *io);
+    /* Reads are given up (io_is_given_up). The lock is held. NULL: they end by themselves. */
+    void (*let_go)(struct io *io);
     /* NULL: memory is not registered. */
     void (*remember)(struct io *io, void *memory, size_t bytes);
     void (*forget)(struct io *io, void *memory);
@@ -139,5 +141,7 @@ void io_threads_kick(struct io *io);
 
 /* Puts a finished request on its queue's list and wakes the queue's owner. The lock is held. */
 void io_publish(struct io_request *r);
+/* Whether the queue of the request is being closed. The lock is held. */
+bool io_is_given_up(const struct io_request *r);
 
 #endif

@@ -22,6 +22,7 @@ struct io_queue {
     pthread_cond_t done_wake;
     struct io_list done;      /* guarded by io->lock */
     struct io_request *spare; /* guarded by io->lock */
+    bool is_closing;          /* guarded by io->lock */
     int outstanding;          /* of the owner's thread alone */
 };
 
@@ -292,6 +293,11 @@ void io_publish(struct io_request *r)
     pthread_cond_signal(&r->queue->done_wake);
 }
 
+bool io_is_given_up(const struct io_request *r)
+{
+    return r->queue->is_closing;
+}
+
 /* ---- the owner's side ---- */
 
 void io_submit(struct io_queue *q, enum io_lane lane, int file, uint64_t offset, size_t length,
@@ -443,19 +449,22 @@ void io_queue_close(struct io_queue *q)
 {
     if (!q)
         return;
-    struct io_completion c;
-    for (int lane = 0; lane < IO_LANES; lane++) {
-        pthread_mutex_lock(&q->io->lock);
-        for (struct io_request *r = q->io->lane[lane].first, *after; r; r = after) {
+    struct io *io = q->io;
+    pthread_mutex_lock(&io->lock);
+    q->is_closing = true;
+    for (int lane = 0; lane < IO_LANES; lane++)
+        for (struct io_request *r = io->lane[lane].first, *after; r; r = after) {
             after = r->after;
             if (r->queue == q) {
-                io_list_remove(&q->io->lane[lane], r);
+                io_list_remove(&io->lane[lane], r);
                 make_spare(q, r);
             }
         }
-        io_note_wanted(q->io);
-        pthread_mutex_unlock(&q->io->lock);
-    }
+    io_note_wanted(io);
+    if (io->engine->let_go)
+        io->engine->let_go(io);
+    pthread_mutex_unlock(&io->lock);
+    struct io_completion c;
     while (io_wait(q, &c, 1))
         ;
     pthread_cond_destroy(&q->done_wake);

@@ -19,10 +19,10 @@
 struct io_drives {
     uint64_t rate; /* 0: as fast as it is */
     unsigned least_ms, most_ms;
-    pthread_mutex_t lock;
-    uint64_t random; /* guarded by lock */
-    /* Guarded by lock: when a drive has moved all that it was asked for. */
-    int64_t free_us[IO_COPIES];
+    pthread_cond_t let_go; /* some reads are held back no longer */
+    /* Guarded by io->lock: */
+    uint64_t random;
+    int64_t free_us[IO_COPIES]; /* when a drive has moved all that it was asked for */
 };
 
 static uint64_t draw(uint64_t *state) /* splitmix64 */
@@ -33,22 +33,27 @@ static uint64_t draw(uint64_t *state) /* splitmix64 */
     return z ^ z >> 31;
 }
 
+/* A read that nobody waits for any more need not last: at a low rate that can be hours. */
 static void hold(struct io *io, const struct io_request *r)
 {
     struct io_drives *d = io->drives;
     int64_t now = clock_us(), *free_us = &d->free_us[r->copy];
-    pthread_mutex_lock(&d->lock);
+    pthread_mutex_lock(&io->lock);
     if (*free_us < now)
         *free_us = now;
     if (d->rate)
         *free_us += (int64_t)((double)r->bytes * 1e6 / (double)d->rate);
     uint64_t span_us = (uint64_t)(d->most_ms - d->least_ms) * 1000 + 1;
     int64_t due = *free_us + d->least_ms * INT64_C(1000) + (int64_t)(draw(&d->random) % span_us);
-    pthread_mutex_unlock(&d->lock);
-    if (due > now) {
-        struct timespec t = {(due - now) / 1000000, (due - now) % 1000000 * 1000};
-        nanosleep(&t, NULL);
-    }
+    struct timespec until = {due / 1000000, due % 1000000 * 1000};
+    for (int error = 0; !error && due > now && !io_is_given_up(r);)
+        error = pthread_cond_timedwait(&d->let_go, &io->lock, &until);
+    pthread_mutex_unlock(&io->lock);
+}
+
+static void let_go(struct io *io)
+{
+    pthread_cond_broadcast(&io->drives->let_go);
 }
 
 static bool read_setting(struct io_drives *d, const char *text, size_t n)
@@ -76,7 +81,11 @@ static bool start(struct io *io, const char *settings, struct err *e)
     struct io_drives *d = io->drives = mem_alloc(sizeof *d, "simulated drive", e);
     if (!d)
         return false;
-    pthread_mutex_init(&d->lock, NULL);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC); /* that of clock_us */
+    pthread_cond_init(&d->let_go, &clock);
+    pthread_condattr_destroy(&clock);
     while (settings && *settings) {
         size_t n = strcspn(settings, ",");
         if (!read_setting(d, settings, n))
@@ -93,10 +102,10 @@ static void stop(struct io *io)
 {
     io_threads_stop(io);
     if (io->drives)
-        pthread_mutex_destroy(&io->drives->lock);
+        pthread_cond_destroy(&io->drives->let_go);
     mem_free(io->drives);
     io->drives = NULL;
 }
 
 const struct io_engine io_engine_sim = {
-    .name = "sim", .start = start, .stop = stop, .kick = io_threads_kick};
+    .name = "sim", .start = start, .stop = stop, .kick = io_threads_kick, .let_go = let_go};

@@ -86,8 +86,7 @@ static bool run_window(struct window *w, int rows, struct err *e)
         session_restore(s, s->n_ids, &second);
         return false;
     }
-    if (model_info(m->network)->has_draft)
-        model_draft_follow(m->network, s->state, &batch, w->kept, true, &m->experts);
+    session_follow(s, &batch, w->kept, true);
     s->n_ids += w->kept;
     s->logits_position = s->n_ids;
     m->counters.decode_tokens += (uint64_t)w->kept;
@@ -111,8 +110,10 @@ static int ask_model(struct answering *a, int most, struct guesses *g)
     rows = rows < most ? rows : most;
     int64_t began = clock_us();
     g->kind = GUESS_MODEL;
+    session_heed(m, a->pass.cancel);
     g->n = model_draft_guess(m->network, s->state, a->next, rows - 1, g->ids, &m->experts,
                              a->pass.cancel);
+    session_heed(m, NULL);
     if (g->n) {
         double us = (double)(clock_us() - began) / g->n;
         s->guess_us += s->guess_us > 0 ? 0.2 * (us - s->guess_us) : us;

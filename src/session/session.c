@@ -190,20 +190,36 @@ static void take_dump(void *ctx, const char *name, enum dump_type type, const vo
     pass->dump(pass->ctx, name, (enum strata_element)type, host, rows, n_dims, dims);
 }
 
+void session_heed(struct strata_model *m, const _Atomic bool *cancel)
+{
+    if (m->stream)
+        stream_set_cancel(m->stream, cancel);
+    if (m->rows)
+        stream_rows_set_cancel(m->rows, cancel);
+}
+
 bool session_forward(struct strata_session *s, const struct batch *batch, struct err *e)
 {
     struct strata_model *m = s->model;
-    if (m->stream)
-        stream_set_cancel(m->stream, batch->cancel);
+    session_heed(m, batch->cancel);
     int position = s->state->position;
     explaining_pass_begins(m);
     profiling_pass_begins(m, batch->is_band);
     bool ok = tracing_forward(m, s->state, batch, e);
     profiling_pass_ends(m);
     explaining_pass_ends(m, position, batch->rows, batch->is_band);
-    if (m->stream)
-        stream_set_cancel(m->stream, NULL);
+    session_heed(m, NULL);
     return ok;
+}
+
+void session_follow(struct strata_session *s, const struct batch *batch, int rows, bool fills)
+{
+    struct strata_model *m = s->model;
+    if (!model_info(m->network)->has_draft)
+        return;
+    session_heed(m, batch->cancel);
+    model_draft_follow(m->network, s->state, batch, rows, fills, &m->experts);
+    session_heed(m, NULL);
 }
 
 /* Runs ids[state->position ..] of `rows` rows. */
@@ -211,7 +227,6 @@ static bool run_rows(struct running *r, int rows, bool is_band, enum logits_want
                      struct err *e)
 {
     struct strata_session *s = r->s;
-    struct strata_model *m = s->model;
     struct dump_sink dump = {.ctx = (void *)r->pass, .put = take_dump};
     struct batch batch = {
         .ids = s->ids + s->state->position,
@@ -227,8 +242,7 @@ static bool run_rows(struct running *r, int rows, bool is_band, enum logits_want
     };
     if (!session_forward(s, &batch, e))
         return false;
-    if (model_info(m->network)->has_draft)
-        model_draft_follow(m->network, s->state, &batch, rows, is_band, &m->experts);
+    session_follow(s, &batch, rows, is_band);
     return true;
 }
 

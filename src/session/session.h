@@ -214,8 +214,12 @@ bool session_take(struct strata_session *s, struct session_snapshot *to, struct 
 bool session_restore(struct strata_session *s, int position, struct err *e);
 /* Forgets snapshots beyond a position: the ids there are about to change. */
 void session_forget_beyond(struct strata_session *s, int position);
+/* While *cancel is true, nothing waits for reads any more. NULL: never. */
+void session_heed(struct strata_model *m, const _Atomic bool *cancel);
 /* A pass of the network, whose waits for reads its `cancel` ends too. */
 bool session_forward(struct strata_session *s, const struct batch *batch, struct err *e);
+/* After it, the draft layer, if there is one, over its first `rows`: see model_draft_follow. */
+void session_follow(struct strata_session *s, const struct batch *batch, int rows, bool fills);
 /* Before a decode step: takes a snapshot for recovery when the last one is old. */
 bool session_before_step(struct strata_session *s, struct err *e);
 /* A decode step of ids[n_ids .. n_ids + n - 1]; the state is level with the ids. */

@@ -11,6 +11,7 @@
 #include "stream/stream.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -19,6 +20,7 @@
 #include "stream/sort.h"
 
 #define ROWS_QUEUED 1024
+#define CANCEL_MS 20 /* how often a wait looks at the caller's cancel flag */
 #define PLACE_BITS 24
 
 struct stream_rows {
@@ -38,6 +40,7 @@ struct stream_rows {
     int wanted, next; /* keys of the request; the next that has not been asked for */
     bool has_failed;
     struct err error;
+    const _Atomic bool *cancel;
     struct row_cache *cache;
     uint64_t bytes_read, wait_us, cache_hits;
 };
@@ -188,24 +191,30 @@ static void note_arrival(struct stream_rows *r, const struct io_completion *c)
     row_cache_put(r->cache, row, r->memory + (size_t)b * r->room + shift);
 }
 
-/* Takes completions until none is outstanding; what has not started is given up if told to. */
-static void drain(struct stream_rows *r, bool give_up)
+/* Takes completions until none is outstanding; what has not started is given up if told to. False
+ * when the caller does not want to wait. */
+static bool drain(struct stream_rows *r, bool give_up, struct err *e)
 {
     struct io_completion c[32];
     for (int b = 0; give_up && b < r->buffers && io_outstanding(r->queue); b++)
         if (io_cancel(r->queue, (uint64_t)b))
             r->spare[r->spares++] = b;
-    for (int n; (n = io_wait(r->queue, c, 32));) {
+    while (io_outstanding(r->queue)) {
+        int n = io_wait_for(r->queue, c, 32, CANCEL_MS);
         for (int i = 0; i < n; i++)
             note_arrival(r, &c[i]);
+        if (!n && r->cancel && atomic_load(r->cancel))
+            return err_set(e, ERR_INTERRUPTED, "interrupted");
         if (!give_up)
             ask(r);
     }
+    return true;
 }
 
 bool stream_rows_begin(struct stream_rows *r, const uint64_t *rows, int n, struct err *e)
 {
-    drain(r, true);
+    if (!drain(r, true, e))
+        return false;
     assert(r->spares == r->buffers && n >= 0 && n <= r->most_rows);
     r->has_failed = false;
     err_clear(&r->error);
@@ -225,10 +234,17 @@ bool stream_rows_begin(struct stream_rows *r, const uint64_t *rows, int n, struc
 bool stream_rows_wait(struct stream_rows *r, const void **bytes, struct err *e)
 {
     int64_t start = clock_us();
-    drain(r, false);
+    bool is_there = drain(r, false, e);
     r->wait_us += (uint64_t)(clock_us() - start);
     *bytes = r->answer;
+    if (!is_there)
+        return false;
     return !r->has_failed || err_set(e, r->error.code, "%s", r->error.text);
+}
+
+void stream_rows_set_cancel(struct stream_rows *r, const _Atomic bool *cancel)
+{
+    r->cancel = cancel;
 }
 
 void stream_rows_add_stats(const struct stream_rows *r, struct stream_stats *out)

@@ -261,6 +261,8 @@ bool stream_rows_begin(struct stream_rows *r, const uint64_t *rows, int n, struc
 /* Waits for them. *bytes: [n][row_bytes] in the order asked, valid until the next begin. An error
  * names row, file and offset; the next begin works. */
 bool stream_rows_wait(struct stream_rows *r, const void **bytes, struct err *e);
+/* While *cancel is true, both give up waiting (ERR_INTERRUPTED) within 50 ms. NULL: never. */
+void stream_rows_set_cancel(struct stream_rows *r, const _Atomic bool *cancel);
 /* Adds what the rows read and waited to `out`. */
 void stream_rows_add_stats(const struct stream_rows *r, struct stream_stats *out);
 

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -136,6 +137,28 @@ static ssize_t failing_pread(void *ctx, int fd, void *to, size_t n, off_t offset
     return pread(fd, to, n, offset);
 }
 
+/* At a byte a second a row takes more than an hour. */
+static void a_wait_for_rows_may_be_given_up(void **state)
+{
+    struct err e = {0};
+    struct io *io = io_create(file_paths, FILES, &(struct io_options){.engine = "sim:rate=1"}, &e);
+    struct stream_rows *r = open_rows(io, 10);
+    const uint64_t rows[] = {3, 5, 800};
+    const void *bytes;
+    _Atomic bool cancel = true;
+    alarm(60);
+    assert_true(stream_rows_begin(r, rows, 3, &e));
+    stream_rows_set_cancel(r, &cancel);
+    assert_false(stream_rows_wait(r, &bytes, &e));
+    assert_int_equal(e.code, ERR_INTERRUPTED);
+    err_clear(&e);
+    assert_false(stream_rows_begin(r, rows, 3, &e)); /* it has to wait for what is under way */
+    assert_int_equal(e.code, ERR_INTERRUPTED);
+    stream_rows_free(r);
+    io_close(io);
+    alarm(0);
+}
+
 static void a_failed_row_is_named_and_the_next_request_works(void **state)
 {
     struct err e = {0};
@@ -188,6 +211,7 @@ int main(void)
         cmocka_unit_test(a_row_asked_many_times_is_read_once),
         cmocka_unit_test(rows_that_are_kept_are_the_last_ones),
         cmocka_unit_test(a_request_may_be_given_up_for_another_or_for_good),
+        cmocka_unit_test(a_wait_for_rows_may_be_given_up),
         cmocka_unit_test(a_failed_row_is_named_and_the_next_request_works),
         cmocka_unit_test(tables_that_cannot_be_are_refused),
     };
