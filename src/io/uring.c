@@ -136,6 +136,16 @@ static void note_result(struct io *io, struct io_request *r, int result)
     io_finish(io, r);
 }
 
+/* The system had no thread to read with (its limit of processes): this one reads, meanwhile without
+ * the lock. */
+static void read_here(struct io *io, struct io_request *r)
+{
+    pthread_mutex_unlock(&io->lock);
+    io_read_request(io, r);
+    pthread_mutex_lock(&io->lock);
+    io_finish(io, r);
+}
+
 static void *reap(void *arg)
 {
     struct io *io = arg;
@@ -149,7 +159,9 @@ static void *reap(void *arg)
             struct io_request *r = io_uring_cqe_get_data(cqe);
             int result = cqe->res;
             io_uring_cqe_seen(ring, cqe);
-            if (r)
+            if (r && result == -ECANCELED)
+                read_here(io, r);
+            else if (r)
                 note_result(io, r, result);
             else
                 stop = true;

@@ -15,6 +15,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -505,6 +506,45 @@ static void the_engine_is_io_uring_unless_the_system_forbids_it(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+/* Writes the file again, so that reading it past the page cache has to wait for the drive first. */
+static void make_dirty(void)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    for (uint64_t i = 0; i < FILE_BYTES; i++) {
+        uint8_t byte = byte_at(i);
+        assert_int_equal(pwrite(fd, &byte, 1, (off_t)i), 1);
+    }
+    close(fd);
+}
+
+/* The system reads with threads of its own where it cannot go on at once, and cannot start them
+ * when the limit of processes is reached. */
+static void reads_go_on_where_the_system_has_no_thread_for_them(void **state)
+{
+    pid_t child = fork();
+    if (!child) {
+        struct io *io = open_io(NULL);
+        if (strcmp(io_engine_name(io), "uring"))
+            _exit(77);
+        struct rlimit none = {1, 1};
+        make_dirty();
+        if (setrlimit(RLIMIT_NPROC, &none) || (!geteuid() && setuid(65534)))
+            _exit(77);
+        struct io_queue *q = io_queue_create(io, 1, NULL);
+        bool is_good =
+            !read_one(io, q, 0, (FILE_BYTES + io_align(io)) / io_align(io) * io_align(io)).error;
+        io_queue_close(q);
+        io_close(io);
+        _exit(!is_good);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77)
+        skip();
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 static void memory_may_be_registered_and_forgotten(void **state)
 {
     struct io *io = open_io(NULL);
@@ -640,6 +680,25 @@ static void closing_a_queue_with_reads_under_way_waits_and_spares_the_others(voi
     mem_unmap(to, 21 * 4096);
 }
 
+static void a_read_that_a_slow_drive_holds_back_is_given_up_with_its_queue(void **state)
+{
+    struct io *io = open_io(&(struct io_options){.engine = "sim:rate=1", .depth = 2});
+    struct err e = {0};
+    struct io_queue *q = io_queue_create(io, 3, &e);
+    uint8_t *to = mem_map(3 * 4096, "test", NULL);
+    for (uint64_t i = 0; i < 3; i++)
+        io_submit(q, IO_URGENT, 0, i * 4096, 4096, to + i * 4096, i);
+    while (io_is_waiting(q, 1))
+        usleep(500);
+    struct io_completion c;
+    assert_int_equal(io_wait_for(q, &c, 1, 20), 0);
+    alarm(60); /* instead of hours */
+    io_queue_close(q);
+    alarm(0);
+    io_close(io);
+    mem_unmap(to, 3 * 4096);
+}
+
 static void allocations_fail_one_by_one(const char *engine)
 {
     const char *paths[] = {path};
@@ -736,11 +795,13 @@ int main(void)
         IO_TEST(what_is_wanted_and_not_read_is_timed_whether_the_drive_is_busy_or_not),
         IO_TEST(a_wait_may_have_an_end),
         IO_TEST(the_engine_is_io_uring_unless_the_system_forbids_it),
+        IO_TEST(reads_go_on_where_the_system_has_no_thread_for_them),
         IO_TEST(memory_may_be_registered_and_forgotten),
         IO_TEST(a_fake_read_completes_without_a_file),
         IO_TEST(copies_share_the_work_and_a_bad_one_is_left_alone),
         IO_TEST(a_read_that_all_copies_fail_is_an_error),
         IO_TEST(closing_a_queue_with_reads_under_way_waits_and_spares_the_others),
+        IO_TEST(a_read_that_a_slow_drive_holds_back_is_given_up_with_its_queue),
         IO_TEST(every_allocation_may_fail),
         IO_TEST(sizes_are_read_as_commands_say),
         cmocka_unit_test(in_virtual_time_reads_take_what_the_drive_says),
