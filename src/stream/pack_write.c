@@ -108,6 +108,13 @@ static bool check_room(const struct writing *w, struct err *e)
                    (unsigned long long)w->p->file_bytes, (unsigned long long)have);
 }
 
+static void remove_empty(const struct writing *w)
+{
+    struct stat st;
+    if (!fstat(w->fd, &st) && !st.st_size)
+        unlink(w->part_path);
+}
+
 static bool open_part(struct writing *w, struct err *e)
 {
     size_t room = strlen(w->path) + 8;
@@ -120,8 +127,10 @@ static bool open_part(struct writing *w, struct err *e)
         return system_error(w, e);
     if (flock(w->fd, LOCK_EX | LOCK_NB))
         return err_set(e, ERR_IO, "%s: another process is writing it", w->part_path);
-    if (!check_room(w, e))
+    if (!check_room(w, e)) {
+        remove_empty(w);
         return false;
+    }
     w->finished = find_finished(w);
     return w->finished || !ftruncate(w->fd, 0) || system_error(w, e);
 }

@@ -170,6 +170,21 @@ static void test_an_interrupted_pack_goes_on(void **state)
     }
 }
 
+static void test_where_there_is_no_room_nothing_is_left_behind(void **state)
+{
+    struct pack p = pack_model(layer, fd);
+    struct err e;
+    char part[80];
+    snprintf(part, sizeof part, "%s.part", path);
+    assert_int_not_equal(access(part, F_OK), 0);
+    err_clear(&e);
+    assert_true(pack_lay_out(&p, &e));
+    p.file_bytes = UINT64_C(1) << 60;
+    assert_false(pack_write(&p, path, NULL, &e));
+    assert_non_null(strstr(e.text, "1152921504606846976 bytes are needed"));
+    assert_int_not_equal(access(part, F_OK), 0);
+}
+
 static void test_what_another_model_left_unfinished_is_begun_anew(void **state)
 {
     (void)state;
@@ -220,6 +235,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_cut_and_longer_files_are_refused),
         cmocka_unit_test(test_a_flipped_bit_is_refused),
         cmocka_unit_test(test_an_interrupted_pack_goes_on),
+        cmocka_unit_test(test_where_there_is_no_room_nothing_is_left_behind),
         cmocka_unit_test(test_what_another_model_left_unfinished_is_begun_anew),
     };
     return cmocka_run_group_tests(tests, prepare, remove_files);
