@@ -2,6 +2,8 @@
 /* Nothing leaks and nothing is half done: each allocation fails in turn, files are cut at every
  * length and have every bit flipped, and files shrink while they are open. */
 #include <stdio.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -283,6 +285,29 @@ static void test_file_that_changes_while_open_is_survived(void **state)
     free(all);
 }
 
+/* ---- the tests' own files ------------------------------------------------------------------- */
+
+static void test_what_a_killed_test_leaves_is_removed_by_the_next(void **state)
+{
+    struct test_folder *left =
+        mmap(NULL, sizeof *left, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(left != MAP_FAILED);
+    pid_t child = fork();
+    if (!child) {
+        test_folder_begin(left);
+        _exit(access(test_folder_write(left, "state", "x", 1), F_OK) != 0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    struct test_folder next;
+    test_folder_begin(&next);
+    assert_int_not_equal(access(left->folder, F_OK), 0);
+    assert_int_equal(access(folder.folder, F_OK), 0); /* that of a living one */
+    test_folder_end(&next);
+    munmap(left, sizeof *left);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -293,6 +318,7 @@ int main(void)
         cmocka_unit_test(test_every_flipped_bit_of_a_split_set_is_survived),
         cmocka_unit_test(test_file_that_shrinks_while_open_is_an_error),
         cmocka_unit_test(test_file_that_changes_while_open_is_survived),
+        cmocka_unit_test(test_what_a_killed_test_leaves_is_removed_by_the_next),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

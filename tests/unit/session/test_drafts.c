@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "../gguf/folder.h"
 #include "fixture.h"
 #include "session/gate.h"
 #include "session/lookup.h"
@@ -498,12 +499,9 @@ int main(void)
         cmocka_unit_test(the_gate_finds_what_pays),
         cmocka_unit_test(useless_guesses_are_soon_left),
     };
-    /* In memory where there is such a place: each file is synced, which a busy drive takes long
-     * for. */
-    char folder[] = "/dev/shm/strata-drafts-XXXXXX";
-    bool is_there = mkdtemp(folder) && !chdir(folder);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    if (is_there)
-        rmdir(folder);
+    struct test_folder states;
+    test_folder_begin(&states);
+    int failed = chdir(states.folder) ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+    test_folder_end(&states);
     return failed;
 }
