@@ -157,7 +157,7 @@ static bool probe_point(const char *path, const struct probe_options *o, const s
         return false;
     size_t align = io_align(m.io);
     uint64_t record = s->is_row ? ROW_BYTES : o->record_bytes ? o->record_bytes : RECORD_BYTES;
-    m.piece_bytes = mem_round_up((size_t)record / (size_t)s->parts, align);
+    m.piece_bytes = mem_round_up(((size_t)record - 1) / (size_t)s->parts + 1, align);
     size_t read_bytes = m.piece_bytes * (size_t)s->parts, room = read_bytes * (size_t)s->depth;
     uint64_t size = io_file_bytes(m.io, 0);
     bool ok = size >= read_bytes;
@@ -167,7 +167,7 @@ static bool probe_point(const char *path, const struct probe_options *o, const s
         m.queue = m.memory ? io_queue_create(m.io, s->depth * s->parts, e) : NULL;
         ok = m.queue && measure(&m, &out->point[out->points], e);
     } else {
-        err_set(e, ERR_USAGE, "%s: has %llu bytes, a read of one record needs %zu", path,
+        err_set(e, ERR_UNSUPPORTED, "%s: has %llu bytes, a read of one record needs %zu", path,
                 (unsigned long long)size, read_bytes);
     }
     snprintf(out->engine, sizeof out->engine, "%s", io_engine_name(m.io));
