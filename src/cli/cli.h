@@ -48,6 +48,13 @@ bool fail(struct strata_error *e, enum strata_code code, const char *fmt, ...)
 /* Takes over an error of the layers below; returns whether there was none. */
 bool take_error(struct strata_error *e, const struct err *low);
 
+/* ---- What has no effect (idle.c) ------------------------------------------------------------ */
+
+/* A note for each option that changes nothing beside the others, or without one. */
+void note_idle_options(const struct options *o);
+/* A note if the prompts of the model's family say nothing about --effort. */
+void note_idle_effort(const struct options *o, struct strata_model *m);
+
 /* ---- Ctrl-C (interrupt.c) ------------------------------------------------------------------- */
 
 /* Set by Ctrl-C from interrupt_listen on; the cancel flag of everything that takes long. */

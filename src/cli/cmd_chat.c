@@ -457,6 +457,7 @@ enum status command_chat(const struct options *o)
     struct chat c = {.o = o, .how = render_options(o), .model = open_model(o, SNAPSHOTS, &e)};
     bool ok = c.model && start(&c, &e);
     if (ok) {
+        note_idle_effort(o, c.model);
         interrupt_listen(true);
         if (terminal_is_person(c.terminal))
             message_note("%s, a context of %d tokens; /help says what else there is",

@@ -109,7 +109,7 @@ static bool read_text(struct kld *k, struct strata_error *e)
     mem_free(text);
     if (ok && option_given(k->o, OPTION_KLD_TOKENS) && k->o->value[OPTION_KLD_TOKENS].whole < k->n)
         k->n = (size_t)k->o->value[OPTION_KLD_TOKENS].whole;
-    return ok && (k->n >= 2 || fail(e, STRATA_USAGE, "%s: fewer than two tokens", path));
+    return ok && (k->n >= 2 || fail(e, STRATA_FORMAT, "%s: fewer than two tokens", path));
 }
 
 static bool prepare(struct kld *k, struct strata_error *e)

@@ -46,7 +46,7 @@ static bool check_fits(struct logits *l, struct strata_error *e)
     if (!strata_plan_get(l->model, &plan, e))
         return false;
     if (l->n > (size_t)plan.ctx)
-        return fail(e, STRATA_USAGE,
+        return fail(e, STRATA_UNSUPPORTED,
                     "there are %zu ids, the context holds %d: --ctx %zu would hold them", l->n,
                     plan.ctx, l->n);
     if (cut > l->n)

@@ -16,6 +16,8 @@ enum status command_render(const struct options *o)
                       : NULL;
     struct strata_prompt *p =
         e.code == STRATA_OK ? strata_render(m, messages, tools, &how, &e) : NULL;
+    if (p)
+        note_idle_effort(o, m);
     size_t bytes;
     const char *text = p ? strata_prompt_text(p, &bytes) : NULL;
     bool ok = text && output_write(text, bytes, &e);

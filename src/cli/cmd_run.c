@@ -49,6 +49,7 @@ static bool encode_chat(struct run *r, const char *text, size_t bytes, struct st
     json_put_string(&messages, text, bytes);
     json_puts(&messages, "}]");
     struct strata_render_options how = render_options(r->o);
+    note_idle_effort(r->o, r->model);
     struct strata_prompt *p = NULL;
     if (messages.failed)
         fail(e, STRATA_MEMORY, "no memory for the prompt");
@@ -103,7 +104,7 @@ static bool read_prompt(struct run *r, struct strata_error *e)
         mem_free(text);
     }
     if (ok && r->n == 0 && !option_given(o, OPTION_LOAD))
-        return fail(e, STRATA_USAGE, "the prompt is empty: there is nothing to continue");
+        return fail(e, STRATA_FORMAT, "the prompt is empty: there is nothing to continue");
     return ok;
 }
 
@@ -114,7 +115,7 @@ static bool check_length(struct run *r, struct strata_error *e)
     if (!strata_plan_get(r->model, &plan, e))
         return false;
     if (r->n > (size_t)plan.ctx)
-        return fail(e, STRATA_USAGE,
+        return fail(e, STRATA_UNSUPPORTED,
                     "the prompt has %zu tokens, the context holds %d: --ctx %zu would hold it",
                     r->n, plan.ctx, r->n);
     return true;

@@ -61,6 +61,7 @@ int main(int argc, char **argv)
         message_error(&e);
     } else if (what == PARSED_COMMAND) {
         message_level(&o);
+        note_idle_options(&o);
         status = commands[o.command](&o);
     } else {
         status = print_page(what, o.command);

@@ -56,7 +56,7 @@ enum status message_error(const struct strata_error *e)
     if (e->code == STRATA_INTERRUPTED && atomic_load(&interrupted))
         return STATUS_INTERRUPTED;
     fprintf(stderr, "strata: %s\n", e->text);
-    return STATUS_FAILED;
+    return e->code == STRATA_USAGE ? STATUS_USAGE : STATUS_FAILED;
 }
 
 void message_progress(const char *fmt, ...)

@@ -6,8 +6,7 @@
 static bool start(struct io *io, const char *settings, struct err *e)
 {
     (void)io;
-    return !settings ||
-           err_set(e, ERR_USAGE, "the I/O engine fake takes no settings, not \"%s\"", settings);
+    return !settings || err_set(e, ERR_USAGE, "--io: fake takes no settings, not \"%s\"", settings);
 }
 
 static void stop(struct io *io)

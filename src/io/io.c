@@ -191,8 +191,7 @@ static bool start_engine(struct io *io, struct err *e)
             io->engine = engines[i];
             return io->engine->start(io, colon ? colon + 1 : NULL, e);
         }
-    return err_set(e, ERR_USAGE, "no I/O engine \"%s\"; there are uring, pread, sim and fake",
-                   text);
+    return err_set(e, ERR_USAGE, "--io: \"%s\" is not one of uring, pread, sim and fake", text);
 }
 
 struct io *io_create(const char *const *paths, int n, const struct io_options *o, struct err *e)

@@ -147,8 +147,7 @@ size_t io_memory(const struct io_options *o)
 static bool start(struct io *io, const char *settings, struct err *e)
 {
     if (settings)
-        return err_set(e, ERR_USAGE, "the I/O engine pread takes no settings, not \"%s\"",
-                       settings);
+        return err_set(e, ERR_USAGE, "--io: pread takes no settings, not \"%s\"", settings);
     return io_threads_start(io, NULL, e);
 }
 

@@ -89,10 +89,9 @@ static bool start(struct io *io, const char *settings, struct err *e)
     while (settings && *settings) {
         size_t n = strcspn(settings, ",");
         if (!read_setting(d, settings, n))
-            return err_set(
-                e, ERR_USAGE,
-                "the I/O engine sim knows rate=SIZE, delay=A-Bms and seed=N, not \"%.*s\"", (int)n,
-                settings);
+            return err_set(e, ERR_USAGE,
+                           "--io: sim knows rate=SIZE, delay=A-Bms and seed=N, not \"%.*s\"",
+                           (int)n, settings);
         settings += n + (settings[n] == ',');
     }
     return io_threads_start(io, hold, e);

@@ -335,8 +335,7 @@ static unsigned ring_entries(const struct io_options *o)
 static bool start(struct io *io, const char *settings, struct err *e)
 {
     if (settings)
-        return err_set(e, ERR_USAGE, "the I/O engine uring takes no settings, not \"%s\"",
-                       settings);
+        return err_set(e, ERR_USAGE, "--io: uring takes no settings, not \"%s\"", settings);
     if (io->options.pread)
         return read_with_threads(io, "reads are replaced", e);
     struct io_ring *u = mem_alloc(sizeof *u, "I/O ring", e);

@@ -130,7 +130,7 @@ static bool add_copy(const struct strata_model *m, const char *path, char **path
     int parts = gguf_parts(m->file);
     bool is_sidecar = packing_is_sidecar(path), ok = true;
     if (is_sidecar && !m->packing)
-        return err_set(e, ERR_USAGE, "%s: a copy of a sidecar, but no sidecar is used", path);
+        return err_set(e, ERR_FORMAT, "%s: a copy of a sidecar, but no sidecar is used", path);
     for (int i = 0; is_sidecar && ok && i < parts; i++) {
         const char *part = gguf_part_path(m->file, i);
         ok = (paths[i] = mem_copy_text(part, strlen(part), e)) != NULL;

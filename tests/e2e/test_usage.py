@@ -56,12 +56,41 @@ class Usage(Case):
                 (["run", "-m", DEMO, "-p", "x", "--isa", "sse9"], "sse9"),
                 (["run", "-m", DEMO, "-p", "x", "-t", "0"], "0"),
                 (["run", "-m", DEMO, "-p", "x", "-f", "y"], "-f"),
+                (["run", "-m", DEMO, "-p", "x", "--moce", "11"], '--moce: "11"'),
+                (["run", "-m", DEMO, "-p", "x", "--io", "fast"], '--io: "fast"'),
+                (["run", "-m", DEMO, "-p", "x", "--io", "sim:rate=0"], '--io: sim knows rate=SIZE'),
+                (["run", "-m", DEMO, "-p", "x", "--io", "uring:3"], "--io: uring takes no settings"),
+                (["plan", DEMO, "--read-ahead", "65"], '--read-ahead: "65"'),
+                (["run", "-m", DEMO, "-p", "x", "--chat", "--effort", "most"], "--effort: most"),
+                (["chat", "-m", DEMO, "--chat-template", "plain"], "--chat-template plain"),
+                (["synth", "x.gguf", "--mix", "q3"], "--mix q3"),
+                (["bench", "-m", DEMO, "--depth", "x"], "--depth x"),
                 (["logits", "-m", DEMO, "--out", "x.npy"], "--ids"),
                 (["logits", "-m", DEMO, "--ids", "-", "--out", "x.npy", "--window", "9"], "9"),
                 (["tokenize", "-m", DEMO, "--special", "--no-special"], "--no-special"),
                 (["render", "-m", DEMO], "--messages")]:
             with self.subTest(arguments=arguments):
                 self.fails(2, *arguments, names=[name])
+
+    def test_options_that_change_nothing_are_noted(self):
+        run, messages = ("run", "-m", DEMO, "-p", "x", "-n", "1"), self.write("chat.json", b'[{"role": "user", "content": "x"}]')
+        for arguments, words in [
+                (run + ("--moce-keep", "2", "--prompt-moce"), ["--moce-keep has no effect without --moce", "--prompt-moce has"]),
+                (run + ("--effort", "low"), ["--effort has no effect without --chat"]),
+                (run + ("--chat-template", "qwen3"), ["--chat-template has no effect without --chat"]),
+                (run + ("--think", "off"), ["--think has no effect without --chat"]),
+                (run + ("--draft-rows", "3", "--draft", "off"), ["--draft-rows has no effect beside --draft off"]),
+                (run + ("--draft-rows", "3", "--window", "2"), ["--draft-rows 3: --window 2"]),
+                (("synth", self.path("x.gguf"), "--dry-run", "--mtp-right", "0.5"), ["--mtp-right has no effect without --mtp"]),
+                (("render", "-m", DEMO, "--messages", messages, "--effort", "low"), ["--effort low has no effect"])]:
+            with self.subTest(arguments=arguments):
+                text = self.succeeds(*arguments).err.decode()
+                for word in words:
+                    self.assertIn(word, text)
+        for arguments in (run + ("--moce", "0.1", "--moce-keep", "2"), run + ("--chat", "--think", "off"),
+                          ("render", "-m", DEMO, "--messages", messages, "--effort", "low", "--chat-template", "qwen3.8")):
+            with self.subTest(arguments=arguments):
+                self.assertNotIn(b"no effect", self.succeeds(*arguments).err)
 
     def test_a_draft_layer_of_another_model_is_refused_unless_no_guesses_are_wanted(self):
         run = ("run", "-m", DEMO, "-p", "x", "-n", "1")
