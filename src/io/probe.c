@@ -14,6 +14,7 @@
 
 #define RECORD_BYTES ((uint64_t)3 << 19)
 #define POINT_MS 300
+#define CANCEL_MS 20    /* how often a wait looks at the cancel flag */
 #define READS_LEAST 8   /* a point, however slow the drive */
 #define READS_MOST 8192 /* whose latencies are kept */
 #define FILE_BYTES ((uint64_t)256 << 20)
@@ -95,18 +96,18 @@ static int64_t cpu_us(void)
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-/* Keeps `depth` reads under way for the time; returns the microseconds that all of them took. */
+/* Keeps `depth` reads under way for the time; returns the microseconds that all of them took. After
+ * an error some may be under way still. */
 static int64_t keep_reading(struct measuring *m, struct err *e)
 {
     int64_t began = clock_us(),
             end = began + (m->o->point_ms ? m->o->point_ms : POINT_MS) * INT64_C(1000);
     for (int r = 0; r < m->depth; r++)
         submit(m, r);
-    while (io_outstanding(m->queue)) {
+    while (io_outstanding(m->queue) && !is_cancelled(m->o, e)) {
         struct io_completion done[64];
-        int n = io_wait(m->queue, done, 64);
-        bool go_on = e->code == ERR_NONE && !is_cancelled(m->o, e) &&
-                     (clock_us() < end || m->reads < READS_LEAST);
+        int n = io_wait_for(m->queue, done, 64, CANCEL_MS);
+        bool go_on = clock_us() < end || m->reads < READS_LEAST;
         for (int i = 0; i < n; i++)
             if (!take(m, &done[i], go_on, e))
                 go_on = false;

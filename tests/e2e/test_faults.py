@@ -104,6 +104,14 @@ class Interrupts(Case):
                 self.assertEqual(process.returncode, 130, err)
                 self.assertEqual(json.loads(out)["finish_reason"], "interrupted")
 
+    def test_ctrl_c_ends_a_probe_that_would_take_hours(self):
+        process = start("probe", DEMO, "--io", "sim:rate=1")
+        self.addCleanup(process.kill)
+        time.sleep(0.3)
+        interrupt(process)
+        _, err = process.communicate(timeout=PATIENCE_S)
+        self.assertIn(process.returncode, (130, -signal.SIGINT), err)
+
     def test_ctrl_c_at_any_moment_ends_it(self):
         with open(VALID, "rb") as file:
             prompt = self.write("long.txt", file.read(6000))
