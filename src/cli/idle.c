@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options that change nothing as they were given: a note says so. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -24,12 +25,23 @@ static bool is_draft(const struct options *o, const char *word)
     return option_given(o, OPTION_DRAFT) && !strcmp(option_text(o, OPTION_DRAFT), word);
 }
 
+/* Whether --moce asks for anything: guesses would change what is chosen, so there are none. */
+static bool bends_routing(const struct options *o)
+{
+    const char *text = option_text(o, OPTION_MOCE);
+    return text && (!strncmp(text, "auto:", 5) || strtod(text, NULL) != 0);
+}
+
 static void note_idle_drafts(const struct options *o)
 {
     static const enum option of_drafts[] = {OPTION_DRAFT_ROWS, OPTION_DRAFT_MODEL};
-    for (int i = 0; i < 2; i++)
-        if (option_given(o, of_drafts[i]) && is_draft(o, "off"))
-            message_note("--%s has no effect beside --draft off", option_lines[of_drafts[i]].name);
+    bool is_off = is_draft(o, "off"), is_bent = bends_routing(o) && !is_off;
+    for (int i = 0; (is_off || is_bent) && i < 2; i++)
+        if (option_given(o, of_drafts[i]))
+            message_note("--%s has no effect beside --%s", option_lines[of_drafts[i]].name,
+                         is_off ? "draft off" : "moce");
+    if (is_bent && (is_draft(o, "lookup") || is_draft(o, "mtp")))
+        message_note("--draft has no effect beside --moce");
     if (option_given(o, OPTION_DRAFT_MODEL) && is_draft(o, "lookup"))
         message_note("--draft-model has no effect beside --draft lookup");
     if (option_given(o, OPTION_DRAFT_ROWS) && option_given(o, OPTION_WINDOW) &&

@@ -81,13 +81,15 @@ class Usage(Case):
                 (run + ("--think", "off"), ["--think has no effect without --chat"]),
                 (run + ("--draft-rows", "3", "--draft", "off"), ["--draft-rows has no effect beside --draft off"]),
                 (run + ("--draft-rows", "3", "--window", "2"), ["--draft-rows 3: --window 2"]),
+                (run + ("--draft-rows", "3", "--draft", "lookup", "--moce", "auto:0.1"),
+                 ["--draft-rows has no effect beside --moce", "--draft has no effect beside --moce"]),
                 (("synth", self.path("x.gguf"), "--dry-run", "--mtp-right", "0.5"), ["--mtp-right has no effect without --mtp"]),
                 (("render", "-m", DEMO, "--messages", messages, "--effort", "low"), ["--effort low has no effect"])]:
             with self.subTest(arguments=arguments):
                 text = self.succeeds(*arguments).err.decode()
                 for word in words:
                     self.assertIn(word, text)
-        for arguments in (run + ("--moce", "0.1", "--moce-keep", "2"), run + ("--chat", "--think", "off"),
+        for arguments in (run + ("--moce", "0.1", "--moce-keep", "2"), run + ("--moce", "0", "--draft-rows", "3"), run + ("--chat", "--think", "off"),
                           ("render", "-m", DEMO, "--messages", messages, "--effort", "low", "--chat-template", "qwen3.8")):
             with self.subTest(arguments=arguments):
                 self.assertNotIn(b"no effect", self.succeeds(*arguments).err)
