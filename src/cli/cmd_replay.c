@@ -9,7 +9,6 @@
 #include "cli/cli.h"
 #include "cli/input.h"
 #include "cli/kept.h"
-#include "cli/kept.h"
 #include "cli/output.h"
 #include "cli/probe_cache.h"
 #include "cli/replay_chart.h"
@@ -179,27 +178,28 @@ static bool add_row(struct job *j, const char *policy, const struct replay_confi
     return true;
 }
 
-/* `off`, `auto`, K, or one of these words before a colon and K: guesses that need no router. */
+/* `off`, `auto`, K, or one of these words before a colon and K or `auto`: other guesses. */
 static bool read_ahead(const char *word, struct stream_ahead *out, struct strata_error *e)
 {
     static const struct {
         const char *name;
         enum stream_guess_kind kind;
         int distance;
-    } kinds[] = {{"previous:", STREAM_GUESS_PREVIOUS, 1},
+    } kinds[] = {{"router2:", STREAM_GUESS_ROUTER, 2},
+                 {"previous:", STREAM_GUESS_PREVIOUS, 1},
                  {"previous2:", STREAM_GUESS_PREVIOUS, 2},
                  {"table:", STREAM_GUESS_TABLE, 1},
                  {"table2:", STREAM_GUESS_TABLE, 2}};
     double ranks = 0;
-    *out =
-        (struct stream_ahead){.is_off = !strcmp(word, "off"), .has_guard = !strcmp(word, "auto")};
+    *out = (struct stream_ahead){.is_off = !strcmp(word, "off")};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (!strncmp(word, kinds[i].name, strlen(kinds[i].name))) {
             out->kind = kinds[i].kind;
             out->distance = kinds[i].distance;
             word += strlen(kinds[i].name);
         }
-    if (!out->is_off && strcmp(word, "auto") != 0 &&
+    out->has_guard = !strcmp(word, "auto");
+    if (!out->is_off && !out->has_guard &&
         !read_number("--read-ahead", word, 1, STREAM_RANKS_MOST, &ranks, e))
         return false;
     out->ranks = (int)ranks;
@@ -219,6 +219,10 @@ static bool add_share(struct job *j, double share, struct strata_error *e)
                 if (!read_number("--moce", j->moces.word[m], 0, 10, &strength, e) ||
                     !read_ahead(ahead, &c.ahead, e))
                     return false;
+                if (!replay_has_guesses(j->trace, &c))
+                    return fail(e, STRATA_USAGE,
+                                "%s: has no router's guesses two layers ahead, for --read-ahead "
+                                "%s: traces of `run` have", j->o->word, ahead);
                 c.policy = policies[p];
                 c.no_look_ahead = c.ahead.is_off;
                 c.moce = (float)strength;

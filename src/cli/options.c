@@ -200,7 +200,7 @@ const struct option_line option_lines[OPTIONS] = {
     {OPTION_SHARES, TASK, OPTION_TEXT, 0, "shares", "N,N..", REPLAY,
      .help = "arenas, in percent of all experts"},
     {OPTION_AHEADS, TASK, OPTION_TEXT, 0, "read-ahead", "K,K..", REPLAY,
-     .help = "ranks, or previous:K, table:K (off,auto)"},
+     .help = "ranks, router2:K, table:K, previous:K (off,auto)"},
     {OPTION_MOCES, TASK, OPTION_TEXT, 0, "moce", "X,X..", REPLAY,
      .help = "strengths of cache-aware routing, estimated (0)"},
     {OPTION_DRIVE, TASK, OPTION_TEXT, 0, "drive", "FILE", REPLAY | PLAN,

@@ -79,16 +79,19 @@ void mixture_carve(struct mixture_scratch *t, const struct mixture_params *p, in
 
 void mixture_enter(struct mixture_scratch *t, const struct mixture_params *p,
                    const struct expert_source *source, const struct batch *batch, int layer,
-                   bool last)
+                   bool last, const struct mixture_weights *far)
 {
     bool is_band = batch->is_band;
     t->bonus = source->bonus ? source->bonus(source->ctx, layer, is_band, &t->keep) : NULL;
     t->guess_ranks = last || !source->guess_ranks
                          ? 0 : source->guess_ranks(source->ctx, layer + 1, is_band);
+    t->far_ranks = far && source->far_ranks ? source->far_ranks(source->ctx, layer + 2, is_band) : 0;
     int most = is_band ? p->used : p->experts < GUESS_RANKS_MOST ? p->experts : GUESS_RANKS_MOST;
     if (!is_band && batch->rows > GUESS_ROWS)
         most = p->used;
     t->guess_ranks = t->guess_ranks < most ? t->guess_ranks : most;
+    t->far_ranks = t->far_ranks < most ? t->far_ranks : most;
+    t->far_router = t->far_ranks ? &far->router : NULL;
 }
 
 bool mixture_route(struct backend *b, const struct mixture_params *p,
@@ -164,6 +167,28 @@ static struct expert_job make_job(const struct mixture_params *p, const struct m
     return job;
 }
 
+/* The guess at the layer after the next. The nearer one was taken, so its places are free. It decides
+ * nothing: where that router's logits are no numbers there is no guess. */
+static void guess_far(struct backend *b, const struct mixture_params *p, struct mixture_scratch *t,
+                      int tile, const struct expert_source *source, const struct batch *batch,
+                      int layer)
+{
+    struct err ignored;
+    err_clear(&ignored);
+    struct guess g = {.layer = layer + 2, .rows = batch->rows, .ranks = t->far_ranks,
+                      .ids = t->guess_ids, .weights = t->guess_weights, .is_band = batch->is_band};
+    for (int at = 0; at < batch->rows; at += tile) {
+        int rows = batch->rows - at < tile ? batch->rows - at : tile;
+        size_t first = (size_t)at * (size_t)g.ranks;
+        b->linear(b, t->in + (size_t)at * (size_t)p->embd, rows, p->embd,
+                  &(struct product){t->far_router, t->next_logits}, 1);
+        if (!b->route(b, t->next_logits, rows, p->experts, g.ranks, false, NULL,
+                      t->guess_ids + first, t->guess_weights + first, &ignored))
+            return;
+    }
+    source->guess(source->ctx, &g);
+}
+
 /* Residents and the shared expert are computed while the missing experts are read; each of those is
  * computed when it arrives. The sum does not depend on the order. */
 bool mixture_run(struct backend *b, const struct mixture_params *p, const struct mixture_weights *w,
@@ -181,6 +206,8 @@ bool mixture_run(struct backend *b, const struct mixture_params *p, const struct
     bool ok = source->begin(source->ctx, &r, e);
     if (ok && g.ranks)
         source->guess(source->ctx, &g); /* its reads start before anything is waited for */
+    if (ok && t->far_router)
+        guess_far(b, p, t, tile, source, batch, layer);
     for (int at = 0; ok && p->shared_width && at < batch->rows; at += tile) {
         size_t first = (size_t)at * (size_t)p->embd;
         b->shared_expert(b, t->in + first, batch->rows - at < tile ? batch->rows - at : tile, p->embd,

@@ -43,6 +43,8 @@ struct mixture_scratch {
     const float *bonus; /* NULL: exact routing */
     int keep;
     int guess_ranks;    /* of the guess at the next layer; 0: none */
+    const struct tensor *far_router; /* of the layer after that, NULL: nobody wants a guess at it */
+    int far_ranks;
 };
 
 bool mixture_bind(struct weights *w, struct mixture_weights *out, const struct mixture_params *p,
@@ -53,10 +55,10 @@ void mixture_carve(struct mixture_scratch *t, const struct mixture_params *p, in
                    struct carve *device, struct carve *host);
 
 /* Before the layer's tiles: asks the source how to route, and whether to guess the next layer's
- * experts (`last`: there is none). */
+ * experts (`last`: there is none), and those of the layer after that (`far`; NULL: there is none). */
 void mixture_enter(struct mixture_scratch *t, const struct mixture_params *p,
                    const struct expert_source *source, const struct batch *batch, int layer,
-                   bool last);
+                   bool last, const struct mixture_weights *far);
 
 /* Routes rows first..first+rows-1 of the band, whose inputs are in t->in, and guesses, if wanted, what
  * the next layer, whose weights are given, will select for them. */

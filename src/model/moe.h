@@ -52,11 +52,14 @@ struct expert_source {
 
     /* Ranks that a guess at `layer` should have; 0: nobody wants one. */
     int (*guess_ranks)(void *ctx, int layer, bool is_band);
-    /* The guess that was asked for, between `begin` of the layer before and the first `next`. */
+    /* The guesses that were asked for, the nearer layer's first, between `begin` of the layer whose
+     * input they are made from and the first `next`. */
     void (*guess)(void *ctx, const struct guess *g);
     /* What is added to the logits of the layer's experts when they are chosen: host [experts], valid
      * until `begin`; NULL: nothing, routing is exact. *keep as in struct route_bonus. */
     const float *(*bonus)(void *ctx, int layer, bool is_band, int *keep);
+    /* As guess_ranks, of a guess at `layer` that is made two layers before it. */
+    int (*far_ranks)(void *ctx, int layer, bool is_band);
 };
 
 /* Rows of a table on the drive (n-gram embedding). */

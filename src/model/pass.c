@@ -32,7 +32,8 @@ static bool run_layer(struct pass *p, int i)
     int rows = p->batch->rows, tile = p->m->tile;
     bool last = i + 1 >= p->m->info.layers;
     p->b->layer = i;
-    mixture_enter(p->moe, steps->moe, p->experts, p->batch, i, last);
+    mixture_enter(p->moe, steps->moe, p->experts, p->batch, i, last,
+                  i + 2 < p->m->info.layers ? steps->mixture(p, i + 2) : NULL);
     if (steps->enter && !steps->enter(p, i))
         return false;
     for (int at = 0; at < rows; at += tile) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A trace of a run: stands between the network and the stream, and writes down what passes. Nothing
- * that is decided depends on it; it only asks for more ranks of each guess than the stream wants.
- */
+ * that is decided depends on it; it only asks for more ranks of each guess than the stream wants,
+ * and for guesses two layers ahead. */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,9 +18,12 @@ struct tracing {
     int ranks, inner_ranks; /* of the trace; that the stream asked for, of the turn under way */
     int32_t *few;           /* [rows][inner_ranks] what it gets; likewise the weights */
     float *few_weights;
-    uint16_t *guess; /* [rows][guessed] */
-    int guessed;
-    size_t room; /* values that few, few_weights and guess can hold */
+    struct kept_guess {
+        uint16_t *ids; /* [rows][ranks] */
+        int ranks;     /* 0: none was made */
+        size_t room;   /* values */
+    } guess[2];        /* at the next layer, at the one after it */
+    size_t room; /* values that few and few_weights can hold */
     struct routing routing;
     struct stream_stats before;
     int64_t compute_before_us;
@@ -33,7 +36,7 @@ static bool trace_begin(void *ctx, const struct routing *r, struct err *e)
 {
     struct tracing *t = ctx;
     t->routing = *r;
-    t->guessed = 0;
+    t->guess[0].ranks = t->guess[1].ranks = 0;
     stream_get_stats(t->stream, &t->before);
     return t->inner.begin(t->inner.ctx, r, e);
 }
@@ -58,7 +61,9 @@ static void trace_end(void *ctx)
         [TRACE_LATE] = (uint32_t)(now.ahead_late - t->before.ahead_late),
         [TRACE_WASTED] = (uint32_t)(now.ahead_wasted - t->before.ahead_wasted),
     };
-    trace_layer_rows(t->writer, r->rows, r->ids, r->weights, t->guess, t->guessed, counts);
+    const struct trace_guess guess[2] = {{t->guess[0].ids, t->guess[0].ranks},
+                                         {t->guess[1].ids, t->guess[1].ranks}};
+    trace_layer_rows(t->writer, r->rows, r->ids, r->weights, guess, counts);
 }
 
 static int trace_guess_ranks(void *ctx, int layer, bool is_band)
@@ -68,17 +73,36 @@ static int trace_guess_ranks(void *ctx, int layer, bool is_band)
     return t->inner_ranks > t->ranks ? t->inner_ranks : t->ranks;
 }
 
+/* The stream wants none of them. */
+static int trace_far_ranks(void *ctx, int layer, bool is_band)
+{
+    (void)layer, (void)is_band;
+    return ((struct tracing *)ctx)->ranks;
+}
+
+static void keep_guess(struct tracing *t, struct kept_guess *k, const struct guess *g)
+{
+    size_t values = (size_t)g->rows * (size_t)g->ranks;
+    if (values > k->room) {
+        mem_free(k->ids);
+        k->ids = mem_alloc_array(values, sizeof *k->ids, "a trace", &t->failure);
+        k->room = k->ids ? values : 0;
+    }
+    k->ranks = k->ids ? (g->ranks < t->ranks ? g->ranks : t->ranks) : 0;
+    for (int row = 0; row < g->rows; row++)
+        for (int i = 0; i < k->ranks; i++)
+            k->ids[row * k->ranks + i] = (uint16_t)g->ids[(size_t)row * (size_t)g->ranks + (size_t)i];
+}
+
 static bool make_room(struct tracing *t, size_t values)
 {
     if (values <= t->room)
         return true;
     mem_free(t->few);
     mem_free(t->few_weights);
-    mem_free(t->guess);
     t->few = mem_alloc_array(values, sizeof *t->few, "a trace", &t->failure);
     t->few_weights = mem_alloc_array(values, sizeof *t->few_weights, "a trace", &t->failure);
-    t->guess = mem_alloc_array(values, sizeof *t->guess, "a trace", &t->failure);
-    t->room = t->few && t->few_weights && t->guess ? values : 0;
+    t->room = t->few && t->few_weights ? values : 0;
     return t->room > 0;
 }
 
@@ -86,15 +110,14 @@ static bool make_room(struct tracing *t, size_t values)
 static void trace_guess(void *ctx, const struct guess *g)
 {
     struct tracing *t = ctx;
-    if (!make_room(t, (size_t)g->rows * (size_t)g->ranks))
-        return;
+    bool is_far = g->layer > t->routing.layer + 1;
+    keep_guess(t, &t->guess[is_far], g);
     int few = t->inner_ranks < g->ranks ? t->inner_ranks : g->ranks;
-    t->guessed = g->ranks < t->ranks ? g->ranks : t->ranks;
+    if (is_far || !few || !make_room(t, (size_t)g->rows * (size_t)few))
+        return;
     for (int row = 0; row < g->rows; row++) {
         const int32_t *ids = g->ids + (size_t)row * (size_t)g->ranks;
         const float *weights = g->weights + (size_t)row * (size_t)g->ranks;
-        for (int i = 0; i < t->guessed; i++)
-            t->guess[row * t->guessed + i] = (uint16_t)ids[i];
         for (int i = 0; i < few; i++) {
             t->few[row * few + i] = ids[i];
             t->few_weights[row * few + i] = weights[i];
@@ -104,8 +127,7 @@ static void trace_guess(void *ctx, const struct guess *g)
     less.ranks = few;
     less.ids = t->few;
     less.weights = t->few_weights;
-    if (few)
-        t->inner.guess(t->inner.ctx, &less);
+    t->inner.guess(t->inner.ctx, &less);
 }
 
 static const float *trace_bonus(void *ctx, int layer, bool is_band, int *keep)
@@ -183,6 +205,7 @@ static bool open_writer(struct strata_model *m, struct tracing *t, const char *p
                            .experts = i->experts,
                            .used = i->experts_used,
                            .ranks = ranks,
+                           .guess_layers = 2,
                            .has_counts = true};
     struct json_out text = {0};
     memcpy(h.fingerprint, m->fingerprint, sizeof h.fingerprint);
@@ -219,7 +242,8 @@ bool strata_trace_begin(struct strata_model *m, const char *path, struct strata_
         t->inner = m->experts;
         t->stream = m->stream;
         m->experts = (struct expert_source){
-            t, trace_begin, trace_next, trace_end, trace_guess_ranks, trace_guess, trace_bonus};
+            t,           trace_begin, trace_next,      trace_end, trace_guess_ranks,
+            trace_guess, trace_bonus, trace_far_ranks};
         m->tracing = t;
     }
     return session_report(error, &e);
@@ -253,7 +277,8 @@ bool strata_trace_end(struct strata_model *m, struct strata_error *error)
         err_set(&e, why.code, "%s", why.text);
     mem_free(t->few);
     mem_free(t->few_weights);
-    mem_free(t->guess);
+    mem_free(t->guess[0].ids);
+    mem_free(t->guess[1].ids);
     mem_free(t);
     return session_report(error, &e);
 }

@@ -29,6 +29,11 @@ struct replay {
     } windows, bands;
 };
 
+static bool guesses_far(const struct replay_config *c)
+{
+    return c->ahead.kind == STREAM_GUESS_ROUTER && c->ahead.distance == 2 && !c->ahead.is_off;
+}
+
 /* ---- the arena ---- */
 
 /* A number of the header's lines; 0: they do not say. */
@@ -225,13 +230,18 @@ static int layer_beside(const struct trace_head *h, int layer, int step)
     return -1;
 }
 
-/* The guess at the next layer that the trace has: as many ranks as the stream wants. */
-static int take_guess(struct replay *p, const struct trace_record *r, int layer, int ranks)
+/* The guess that the trace has, at the next layer or the one after it: as many ranks as the stream
+ * wants. */
+static int take_guess(struct replay *p, const struct trace_record *r, int layer, bool is_far,
+                      int ranks)
 {
     int32_t guess[256];
     ranks = ranks < p->head->ranks ? ranks : p->head->ranks;
     for (int row = 0; row < r->rows && ranks; row++) {
-        trace_row(p->trace, r, layer, row, NULL, NULL, guess);
+        if (is_far)
+            trace_far_guess(p->trace, r, layer, row, guess);
+        else
+            trace_row(p->trace, r, layer, row, NULL, NULL, guess);
         int there = 0;
         while (there < ranks && guess[there] >= 0)
             there++;
@@ -268,8 +278,9 @@ static int take_records(struct replay *p, struct err *e)
 
 static bool run_layer(struct replay *p, const struct trace_record *r, int layer, struct err *e)
 {
-    bool is_band = r->kind == TRACE_BAND;
-    int used = p->head->used, next = layer + 1 < p->head->layers ? layer + 1 : -1;
+    bool is_band = r->kind == TRACE_BAND, is_far = !is_band && guesses_far(p->config);
+    int used = p->head->used, next = layer + 1 + is_far;
+    next = next < p->head->layers ? next : -1;
     if (next >= 0 && !p->head->layer[next].record_bytes)
         next = -1;
     int before = layer_beside(p->head, layer, -1);
@@ -284,7 +295,7 @@ static bool run_layer(struct replay *p, const struct trace_record *r, int layer,
     uint64_t wanted_before = wanted(p);
     if (!stream_begin(p->stream, layer, p->ids, r->rows * used, is_band, e))
         return false;
-    ranks = ranks ? take_guess(p, r, layer, ranks) : 0;
+    ranks = ranks ? take_guess(p, r, layer, is_far, ranks) : 0;
     if (ranks)
         stream_guess(p->stream, next, p->guess, NULL, r->rows, ranks, is_band);
     int64_t distinct = (int64_t)(wanted(p) - wanted_before);
@@ -434,12 +445,25 @@ static bool run_bound(struct replay *p, const struct stream_config *c, struct re
     return ok;
 }
 
+bool replay_has_guesses(const struct trace *t, const struct replay_config *c)
+{
+    return !guesses_far(c) || trace_head(t)->guess_layers == 2;
+}
+
+static bool check_asked(const struct replay *p, struct err *e)
+{
+    return replay_has_guesses(p->trace, p->config) ||
+           err_set(e, ERR_USAGE, "a replay: the trace has no router's guesses two layers ahead");
+}
+
 bool replay_run(const struct trace *t, const struct replay_config *config,
                 const struct replay_drive *d, struct replay_result *out, struct err *e)
 {
     struct replay p = {.trace = t, .head = trace_head(t), .config = config, .drive = d};
     struct stream_config c;
     *out = (struct replay_result){0};
+    if (!check_asked(&p, e))
+        return false;
     int parts = config->parts ? config->parts : said(t, "parts", STREAM_PARTS);
     if (!make_layers(t, config->window_rows, parts ? parts : 1, &c, e))
         return false;

@@ -21,7 +21,7 @@ struct replay_config {
     enum policy_kind policy;
     uint64_t arena_bytes; /* staging included */
     int window_rows;
-    struct stream_ahead ahead;
+    struct stream_ahead ahead; /* of the router's guesses two layers ahead only windows' are */
     bool no_look_ahead;
     float moce; /* strength; 0: what the trace selected */
     int moce_keep;
@@ -54,6 +54,9 @@ uint64_t replay_arena_bytes(const struct trace *t, int window_rows, double share
 /* Rows of the largest window, 1 if there is none. */
 int replay_window_rows(const struct trace *t);
 
+/* Whether the trace has the guesses that reading ahead so would need. */
+bool replay_has_guesses(const struct trace *t, const struct replay_config *c);
+/* ERR_USAGE when the trace lacks the guesses that are asked for. */
 bool replay_run(const struct trace *t, const struct replay_config *c, const struct replay_drive *d,
                 struct replay_result *out, struct err *e);
 /* What the run counted. False: it did not. */

@@ -44,7 +44,7 @@ struct stream_ahead {
     int ranks; /* of a guess that are read, best first; 0: as many as have been worth it, a layer */
     float margin; /* a guess must have this much more weight than the best that is not selected */
     enum stream_guess_kind kind;
-    int distance;   /* layers ahead, of the kinds that need no router; 0: 1 */
+    int distance; /* layers ahead; 0: 1. With a router it is the caller's who guesses */
     bool has_guard; /* less of it while the drive has no idle time */
 };
 

@@ -16,6 +16,7 @@
 
 #define TRACE_CLASSES 8
 #define TRACE_NO_EXPERT 65535 /* a rank of a guess that was not made */
+#define TRACE_FAR_LINE "guess_layers=2\n" /* of the header's text, with guesses two layers ahead */
 
 struct trace_layer {
     uint64_t record_bytes; /* in the arena, whole pages; 0: the layer has no experts */
@@ -24,11 +25,12 @@ struct trace_layer {
 
 struct trace_head {
     int layers, experts, used, ranks; /* experts of a layer, of a token; ranks of the guesses */
+    int guess_layers; /* 2: of two layers ahead there are guesses too; else of one */
     uint8_t fingerprint[16];
     struct trace_layer *layer; /* [layers] */
     int classes;
     uint32_t slots[TRACE_CLASSES]; /* places for residents */
-    char *text;                    /* lines key=value: arena, policy and options of the run */
+    char *text; /* lines key=value: arena, policy and options of the run; read: also guess_layers */
     bool has_counts;
 };
 
@@ -54,14 +56,20 @@ struct trace_writer *trace_create(const char *path, const struct trace_head *h, 
 void trace_mark(struct trace_writer *w, enum trace_kind kind, uint32_t session, uint32_t rows);
 void trace_turn(struct trace_writer *w, bool is_band, uint32_t session, int rows,
                 const int32_t *tokens);
-/* One layer of the turn, in the order of layers: [rows][used] ids and weights, [rows][guessed] ids
- * of the guess at the next layer (guessed: 0 .. ranks), and counts or NULL. */
+/* A guess that was made in a layer: ids [rows][ranks], best first; 0 .. ranks of the header. */
+struct trace_guess {
+    const uint16_t *ids;
+    int ranks;
+};
+/* One layer of the turn, in the order of layers: [rows][used] ids and weights, the guesses at the
+ * next layer and (if the header has guess_layers 2) at the one after it, and counts or NULL. */
 void trace_layer_rows(struct trace_writer *w, int rows, const int32_t *ids, const float *weights,
-                      const uint16_t *guess, int guessed, const uint32_t counts[TRACE_COUNTS]);
+                      const struct trace_guess guess[], const uint32_t counts[TRACE_COUNTS]);
 /* The turn ends; one that was cut short is taken back. */
 void trace_turn_end(struct trace_writer *w, bool is_whole);
 /* Writes `text` (lines key=value, may be NULL) and the end; a plain decode or one prompt of a model
- * with less than 256 experts becomes a STRTRC01. Frees the writer in any case. */
+ * with less than 256 experts becomes a STRTRC01, without guesses two layers ahead. Frees the writer
+ * in any case. */
 bool trace_close(struct trace_writer *w, const char *text, struct err *e);
 
 /* ---- reading ---- */
@@ -91,6 +99,10 @@ uint32_t trace_token(const struct trace *t, const struct trace_record *r, int ro
  * not wanted. */
 void trace_row(const struct trace *t, const struct trace_record *r, int layer, int row,
                int32_t *ids, float *weights, int32_t *guess);
+/* The guess that the row made in that layer at the layer after the next: [ranks], -1: none. False
+ * when the trace has no such guesses. */
+bool trace_far_guess(const struct trace *t, const struct trace_record *r, int layer, int row,
+                     int32_t *guess);
 /* False when the trace has none. */
 bool trace_counts(const struct trace *t, const struct trace_record *r, int layer,
                   uint32_t counts[TRACE_COUNTS]);

@@ -82,6 +82,7 @@ static bool read_head_1(struct trace *t, struct err *e)
     }
     t->with_experts = h->layers;
     t->row_bytes = 5 * (size_t)h->used + (size_t)h->ranks;
+    h->guess_layers = 1;
     h->text = mem_copy_text("", 0, e);
     return h->text != NULL;
 }
@@ -100,6 +101,32 @@ static bool read_layers(struct trace *t, const uint8_t *at, struct err *e)
     for (int c = 0; c < h->classes; c++)
         h->slots[c] = bytes_u32(at + 4 * c);
     return t->with_experts > 0 || bad(t, e, "no layer with experts", V2_FIXED_BYTES);
+}
+
+static const char *find_value(const char *lines, const char *key, char *room, size_t bytes)
+{
+    size_t n = strlen(key);
+    for (const char *at = lines; at && *at; at = strchr(at, '\n'), at += at != NULL) {
+        if (strncmp(at, key, n) || at[n] != '=')
+            continue;
+        size_t length = strcspn(at + n + 1, "\n");
+        length = length < bytes - 1 ? length : bytes - 1;
+        memcpy(room, at + n + 1, length);
+        room[length] = 0;
+        return room;
+    }
+    return NULL;
+}
+
+/* The one line of the text that says what lies where. */
+static bool read_guess_layers(struct trace *t, struct err *e)
+{
+    char text[16];
+    const char *v = find_value(t->head.text, "guess_layers", text, sizeof text);
+    t->head.guess_layers = v && !strcmp(v, "2") ? 2 : 1;
+    return !v || !strcmp(v, "1") || !strcmp(v, "2") ||
+           err_set(e, ERR_FORMAT, "%s: guess_layers is \"%s\": this program reads 1 and 2", t->path,
+                   v);
 }
 
 static bool read_head_2(struct trace *t, size_t *end, struct err *e)
@@ -124,7 +151,7 @@ static bool read_head_2(struct trace *t, size_t *end, struct err *e)
     h->text = mem_copy_text((const char *)b + V2_FIXED_BYTES, text, e);
     t->row_bytes = 6 * (size_t)h->used + 2 * (size_t)h->ranks;
     *end = bytes;
-    return h->text && read_layers(t, b + V2_FIXED_BYTES + text, e);
+    return h->text && read_guess_layers(t, e) && read_layers(t, b + V2_FIXED_BYTES + text, e);
 }
 
 /* ---- records ---- */
@@ -145,7 +172,8 @@ static bool add_record(struct trace *t, const struct trace_record *r, struct err
 
 static size_t layer_bytes(const struct trace *t, int rows)
 {
-    return (size_t)rows * t->row_bytes + (t->head.has_counts ? 4 * TRACE_COUNTS : 0);
+    size_t far = t->head.guess_layers == 2 ? 2 * (size_t)t->head.ranks : 0;
+    return (size_t)rows * (t->row_bytes + far) + (t->head.has_counts ? 4 * TRACE_COUNTS : 0);
 }
 
 /* Bytes of a record behind its first RECORD_BYTES; `rows` is at most the size of the file. */
@@ -161,14 +189,15 @@ static size_t body_bytes(const struct trace *t, enum trace_kind kind, int rows)
 static bool check_row(const struct trace *t, const struct trace_record *r, int layer, int row,
                       struct err *e)
 {
-    int32_t ids[USED_MOST], guess[USED_MOST];
+    int32_t ids[USED_MOST], guess[USED_MOST], far[USED_MOST];
     const struct trace_head *h = &t->head;
     trace_row(t, r, layer, row, ids, NULL, guess);
+    bool has_far = trace_far_guess(t, r, layer, row, far);
     for (int i = 0; i < h->used; i++)
         if (ids[i] < 0 || ids[i] >= h->experts)
             return bad(t, e, "an expert that does not exist", (uint64_t)(r->at - t->bytes));
     for (int i = 0; i < h->ranks; i++)
-        if (guess[i] >= h->experts)
+        if (guess[i] >= h->experts || (has_far && far[i] >= h->experts))
             return bad(t, e, "a guess that does not exist", (uint64_t)(r->at - t->bytes));
     return true;
 }
@@ -342,21 +371,6 @@ void trace_record_at(const struct trace *t, int i, struct trace_record *out)
     *out = t->record[i];
 }
 
-static const char *find_value(const char *lines, const char *key, char *room, size_t bytes)
-{
-    size_t n = strlen(key);
-    for (const char *at = lines; at && *at; at = strchr(at, '\n'), at += at != NULL) {
-        if (strncmp(at, key, n) || at[n] != '=')
-            continue;
-        size_t length = strcspn(at + n + 1, "\n");
-        length = length < bytes - 1 ? length : bytes - 1;
-        memcpy(room, at + n + 1, length);
-        room[length] = 0;
-        return room;
-    }
-    return NULL;
-}
-
 const char *trace_value(const struct trace *t, const char *key, char *room, size_t bytes)
 {
     const char *v = find_value(t->head.text, key, room, bytes);
@@ -398,6 +412,22 @@ void trace_row(const struct trace *t, const struct trace_record *r, int layer, i
         int x = is_old ? b[i] : bytes_u16(b + 2 * i);
         guess[i] = x == (is_old ? 255 : TRACE_NO_EXPERT) ? -1 : x;
     }
+}
+
+bool trace_far_guess(const struct trace *t, const struct trace_record *r, int layer, int row,
+                     int32_t *guess)
+{
+    const struct trace_head *h = &t->head;
+    if (h->guess_layers != 2)
+        return false;
+    size_t each = 2 * (size_t)h->ranks;
+    const uint8_t *b = layer_at(t, r, layer) + layer_bytes(t, r->rows) -
+                       (size_t)(r->rows - row) * each;
+    for (int i = 0; i < h->ranks; i++) {
+        int x = bytes_u16(b + 2 * i);
+        guess[i] = x == TRACE_NO_EXPERT ? -1 : x;
+    }
+    return true;
 }
 
 bool trace_counts(const struct trace *t, const struct trace_record *r, int layer,

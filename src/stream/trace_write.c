@@ -21,7 +21,7 @@ struct trace_writer {
     char *path;
     int fd;
     int used, ranks, layers, experts;
-    bool has_counts;
+    bool has_counts, has_far;
     int layers_with_experts;
     uint8_t *buffer;
     size_t buffered;
@@ -92,7 +92,8 @@ static void put_u64(struct trace_writer *w, uint64_t v)
 
 static void put_head(struct trace_writer *w, const struct trace_head *h)
 {
-    size_t text = h->text ? strlen(h->text) : 0;
+    const char *far = w->has_far ? TRACE_FAR_LINE : "";
+    size_t own = h->text ? strlen(h->text) : 0, text = strlen(far) + own;
     put(w, "STRTRC02", 8);
     put_u32(w, (uint32_t)(56 + text + 12 * (size_t)h->layers + 4 * (size_t)h->classes));
     put_u32(w, (uint32_t)h->layers);
@@ -103,7 +104,8 @@ static void put_head(struct trace_writer *w, const struct trace_head *h)
     put_u32(w, h->has_counts);
     put_u32(w, (uint32_t)text);
     put_u32(w, (uint32_t)h->classes);
-    put(w, h->text ? h->text : "", text);
+    put(w, far, strlen(far));
+    put(w, h->text ? h->text : "", own);
     for (int l = 0; l < h->layers; l++) {
         put_u64(w, h->layer[l].record_bytes);
         put_u32(w, h->layer[l].class_index);
@@ -134,6 +136,7 @@ struct trace_writer *trace_create(const char *path, const struct trace_head *h, 
     w->layers = h->layers;
     w->experts = h->experts;
     w->has_counts = h->has_counts;
+    w->has_far = h->guess_layers == 2;
     w->is_plain = true;
     for (int l = 0; l < h->layers; l++)
         w->layers_with_experts += h->layer[l].record_bytes > 0;
@@ -188,19 +191,26 @@ void trace_turn(struct trace_writer *w, bool is_band, uint32_t session, int rows
     w->is_plain = w->is_plain && (is_band || rows == 1);
 }
 
+static void put_guess(struct trace_writer *w, const struct trace_guess *g, int row)
+{
+    for (int i = 0; i < w->ranks; i++)
+        put_u16(w, i < g->ranks ? g->ids[row * g->ranks + i] : TRACE_NO_EXPERT);
+}
+
 void trace_layer_rows(struct trace_writer *w, int rows, const int32_t *ids, const float *weights,
-                      const uint16_t *guess, int guessed, const uint32_t counts[TRACE_COUNTS])
+                      const struct trace_guess guess[], const uint32_t counts[TRACE_COUNTS])
 {
     for (int row = 0; row < rows; row++) {
         for (int i = 0; i < w->used; i++)
             put_u16(w, (uint16_t)ids[row * w->used + i]);
         for (int i = 0; i < w->used; i++)
             put_u32(w, half_f32_bits(weights[row * w->used + i]));
-        for (int i = 0; i < w->ranks; i++)
-            put_u16(w, i < guessed ? guess[row * guessed + i] : TRACE_NO_EXPERT);
+        put_guess(w, &guess[0], row);
     }
     for (int i = 0; w->has_counts && i < TRACE_COUNTS; i++)
         put_u32(w, counts ? counts[i] : 0);
+    for (int row = 0; w->has_far && row < rows; row++)
+        put_guess(w, &guess[1], row);
 }
 
 void trace_turn_end(struct trace_writer *w, bool is_whole)

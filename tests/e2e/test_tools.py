@@ -414,6 +414,29 @@ class Replay(Case):
         self.assertEqual((done.status, done.out), (2, b""))
         self.assertIn(b'--read-ahead: "x" is not a number', done.err)
 
+    def test_the_routers_guess_two_layers_ahead_can_be_compared(self):
+        trace, run = self.traced("--arena", "30%")
+        with open(trace, "rb") as file:
+            self.assertEqual(file.read(71)[56:], b"guess_layers=2\n")
+        words = ("off", "4", "router2:4", "router2:auto", "table2:4")
+        text = self.replay(trace, "--shares", "20", "--read-ahead", ",".join(words)).out.decode()
+        self.assertIn("the same\n", text)
+        rows = {line.split()[3]: line.split() for line in text.splitlines() if line.startswith("layer")}
+        self.assertEqual(tuple(rows), words)
+        self.assertEqual(len({(row[5], row[6]) for row in rows.values()}), 1, "no guess changes a hit")
+        useful = {word: int(row[8]) for word, row in rows.items()}
+        self.assertGreater(useful["4"], useful["router2:4"])
+        self.assertGreater(useful["router2:4"], useful["table2:4"])
+        csv = self.replay(trace, "--shares", "20", "--read-ahead", "router2:4", "--csv").out.decode().splitlines()
+        self.assertEqual([line.split(",")[3] for line in csv[1:]], ["router2:4"] * 3 + ["off"])
+
+    def test_without_guesses_two_layers_ahead_they_cannot_be(self):
+        handed = os.path.join(ROOT, "tests", "data", "traces", "gen-2.trc")
+        with open(handed, "rb") as file:
+            self.assertEqual(file.read(8), b"STRTRC01")
+        self.fails(2, "replay", "-q", handed, "--read-ahead", "router2:4",
+                   names=["gen-2.trc", "no router's guesses two layers ahead", "router2:4"])
+
     def test_a_plan_forecasts_from_it(self):
         trace, run = self.traced("--arena", "30%")
         points = [{"bytes": 1 << 20, "depth": depth, "parts": 1, "gb_s": 0.2, "p50_us": 5243 * depth, "p99_us": 6000 * depth}

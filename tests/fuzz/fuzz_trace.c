@@ -25,7 +25,7 @@ static void look_at(const struct trace *t)
         fuzz_require(r.rows > 0);
         trace_token(t, &r, r.rows - 1);
         for (int l = 0; l < h->layers; l++) {
-            int32_t ids[256], guess[256];
+            int32_t ids[256], guess[256], far[256];
             float weights[256];
             uint32_t counts[TRACE_COUNTS];
             if (!h->layer[l].record_bytes)
@@ -35,6 +35,10 @@ static void look_at(const struct trace *t)
                 fuzz_require(ids[k] >= 0 && ids[k] < h->experts);
             for (int k = 0; k < h->ranks; k++)
                 fuzz_require(guess[k] < h->experts);
+            bool has_far = trace_far_guess(t, &r, l, r.rows - 1, far);
+            fuzz_require(has_far == (h->guess_layers == 2));
+            for (int k = 0; has_far && k < h->ranks; k++)
+                fuzz_require(far[k] >= -1 && far[k] < h->experts);
             fuzz_require(trace_counts(t, &r, l, counts) == h->has_counts);
         }
     }

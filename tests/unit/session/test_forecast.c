@@ -112,7 +112,7 @@ static double run(const struct io_drive *drive, const struct strata_options *o, 
     fixture_ok(strata_model_load(f.model, &e), &e);
     struct work w = {.inner = f.model->experts, .io = f.model->io};
     f.model->experts = (struct expert_source){&w,         work_begin, work_next, work_end,
-                                              work_ranks, work_guess, work_bonus};
+                                              work_ranks, work_guess, work_bonus, NULL};
     fixture_ok(strata_trace_begin(f.model, TRACE, &e), &e);
     f.session = strata_session_create(f.model, &e);
     assert_non_null(f.session);

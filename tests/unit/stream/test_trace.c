@@ -12,12 +12,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "stream/replay.h"
 #include "stream/trace.h"
 
 #define EXAMPLE TEST_DATA "/own/trace/small.trc"
+#define FAR_EXAMPLE TEST_DATA "/own/trace/far.trc" /* the same with guesses two layers ahead */
 #define TRACES TEST_DATA "/traces/"
 
 enum { LAYERS = 3, EXPERTS = 300, USED = 2, RANKS = 4 };
@@ -36,7 +38,7 @@ static void put_turn(struct trace_writer *w, int turn, bool is_band, int rows, b
 {
     int32_t tokens[8], ids[8 * USED];
     float weights[8 * USED];
-    uint16_t guess[8 * RANKS];
+    uint16_t guess[8 * RANKS], far[8 * RANKS];
     for (int row = 0; row < rows; row++)
         tokens[row] = 1000 * turn + row;
     trace_turn(w, is_band, 0, rows, tokens);
@@ -46,27 +48,34 @@ static void put_turn(struct trace_writer *w, int turn, bool is_band, int rows, b
                 ids[row * USED + i] = id_at(turn, l, row, i);
                 weights[row * USED + i] = i ? 0.25f : 0.75f;
             }
-            for (int i = 0; i < RANKS; i++)
+            for (int i = 0; i < RANKS; i++) {
                 guess[row * RANKS + i] = (uint16_t)id_at(turn, l + 1, row, i);
+                far[row * RANKS + i] = (uint16_t)id_at(turn, l + 2, row, i);
+            }
         }
         const uint32_t counts[TRACE_COUNTS] = {1, 2, 3, 4, (uint32_t)turn};
-        trace_layer_rows(w, rows, ids, weights, guess, l ? 0 : RANKS, counts);
+        const struct trace_guess made[] = {{guess, l ? 0 : RANKS}, {far, l ? 0 : RANKS}};
+        trace_layer_rows(w, rows, ids, weights, made, counts);
     }
     trace_turn_end(w, is_whole);
 }
 
-static void write_small(const char *to)
+static void write_small(const char *to, int guess_layers)
 {
     struct trace_layer layer[LAYERS] = {{8192, 0}, {4096, 1}, {0, 0}};
     struct trace_head h = {.layers = LAYERS,
                            .experts = EXPERTS,
                            .used = USED,
                            .ranks = RANKS,
+                           .guess_layers = guess_layers,
                            .layer = layer,
                            .classes = 2,
                            .slots = {100, 60},
                            .has_counts = true,
-                           .text = "policy=lru\nmoce=0\n"};
+                           .text = guess_layers == 1 ? "policy=lru\nmoce=0\n"
+                                                     : "policy=lru\nwindow_rows=2\n"
+                                                       "arena_bytes=700000\nread_ahead=2\n"
+                                                       "moce=0\n"};
     for (int i = 0; i < 16; i++)
         h.fingerprint[i] = (uint8_t)(i + 1);
     struct err e;
@@ -92,14 +101,18 @@ static void check_turn(const struct trace *t, int record, enum trace_kind kind, 
     for (int row = 0; row < rows; row++) {
         assert_int_equal(trace_token(t, &r, row), 1000 * turn + row);
         for (int l = 0; l < LAYERS - 1; l++) {
-            int32_t ids[USED], guess[RANKS];
+            int32_t ids[USED], guess[RANKS], far[RANKS];
             float weights[USED];
+            bool has_far = trace_far_guess(t, &r, l, row, far);
+            assert_int_equal(has_far, trace_head(t)->guess_layers == 2);
             trace_row(t, &r, l, row, ids, weights, guess);
             for (int i = 0; i < USED; i++)
                 assert_int_equal(ids[i], id_at(turn, l, row, i));
             assert_true(weights[0] == 0.75f && weights[1] == 0.25f);
             for (int i = 0; i < RANKS; i++)
                 assert_int_equal(guess[i], l ? -1 : id_at(turn, l + 1, row, i));
+            for (int i = 0; has_far && i < RANKS; i++)
+                assert_int_equal(far[i], l ? -1 : id_at(turn, l + 2, row, i));
         }
     }
     uint32_t counts[TRACE_COUNTS];
@@ -107,7 +120,7 @@ static void check_turn(const struct trace *t, int record, enum trace_kind kind, 
     assert_int_equal(counts[TRACE_WASTED], turn);
 }
 
-static void check_small(const char *from)
+static void check_small(const char *from, int guess_layers)
 {
     struct err e;
     err_clear(&e);
@@ -120,6 +133,7 @@ static void check_small(const char *from)
     assert_false(is_cut);
     assert_int_equal(trace_version(t), 2);
     assert_int_equal(h->layers, LAYERS);
+    assert_int_equal(h->guess_layers, guess_layers);
     assert_int_equal(h->layer[1].record_bytes, 4096);
     assert_int_equal(h->layer[1].class_index, 1);
     assert_int_equal(h->slots[1], 60);
@@ -137,26 +151,34 @@ static void check_small(const char *from)
 static void test_what_is_written_is_read(void **state)
 {
     (void)state;
-    write_small(path);
-    check_small(path);
+    for (int guess_layers = 1; guess_layers <= 2; guess_layers++) {
+        write_small(path, guess_layers);
+        check_small(path, guess_layers);
+    }
 }
 
-static void test_the_example_is_still_written_and_read(void **state)
+static void check_example(const char *example, int guess_layers)
 {
-    (void)state;
-    check_small(EXAMPLE);
-    write_small(path);
+    check_small(example, guess_layers);
+    write_small(path, guess_layers);
     struct err e;
     err_clear(&e);
     size_t a, b;
     char *now = file_read_all(path, 1 << 20, &a, &e),
-         *then = file_read_all(EXAMPLE, 1 << 20, &b, &e);
+         *then = file_read_all(example, 1 << 20, &b, &e);
     assert_non_null(now);
     assert_non_null(then);
     assert_int_equal(a, b);
     assert_memory_equal(now, then, a);
     mem_free(now);
     mem_free(then);
+}
+
+static void test_the_examples_are_still_written_and_read(void **state)
+{
+    (void)state;
+    check_example(EXAMPLE, 1);
+    check_example(FAR_EXAMPLE, 2);
 }
 
 static void write_bytes(const char *bytes, size_t n)
@@ -167,13 +189,12 @@ static void write_bytes(const char *bytes, size_t n)
     fclose(f);
 }
 
-static void test_cut_files_are_read_up_to_the_last_whole_turn(void **state)
+static void check_cuts(const char *example)
 {
-    (void)state;
     struct err e;
     err_clear(&e);
     size_t n;
-    char *bytes = file_read_all(EXAMPLE, 1 << 20, &n, &e);
+    char *bytes = file_read_all(example, 1 << 20, &n, &e);
     assert_non_null(bytes);
     int most = 0;
     for (size_t cut = 0; cut < n; cut++) {
@@ -182,7 +203,7 @@ static void test_cut_files_are_read_up_to_the_last_whole_turn(void **state)
         err_clear(&e);
         struct trace *t = trace_open(path, &is_cut, &e);
         if (!t) {
-            assert_true(cut < 160 && e.code == ERR_FORMAT);
+            assert_true(cut < 225 && e.code == ERR_FORMAT);
             continue;
         }
         assert_true(is_cut);
@@ -194,13 +215,19 @@ static void test_cut_files_are_read_up_to_the_last_whole_turn(void **state)
     mem_free(bytes);
 }
 
-static void test_a_flipped_bit_is_refused(void **state)
+static void test_cut_files_are_read_up_to_the_last_whole_turn(void **state)
 {
     (void)state;
+    check_cuts(EXAMPLE);
+    check_cuts(FAR_EXAMPLE);
+}
+
+static void check_flips(const char *example)
+{
     struct err e;
     err_clear(&e);
     size_t n;
-    char *bytes = file_read_all(EXAMPLE, 1 << 20, &n, &e);
+    char *bytes = file_read_all(example, 1 << 20, &n, &e);
     assert_non_null(bytes);
     for (size_t i = 0; i < n; i++) {
         bytes[i] ^= 1 << i % 8;
@@ -222,6 +249,69 @@ static void test_a_flipped_bit_is_refused(void **state)
     mem_free(bytes);
 }
 
+static void test_a_flipped_bit_is_refused(void **state)
+{
+    (void)state;
+    check_flips(EXAMPLE);
+    check_flips(FAR_EXAMPLE);
+}
+
+static void refuses(const char *bytes, size_t n, const char *why)
+{
+    struct err e;
+    err_clear(&e);
+    write_bytes(bytes, n);
+    assert_null(trace_open(path, NULL, &e));
+    if (e.code != ERR_FORMAT || !strstr(e.text, why))
+        fail_msg("\"%s\" does not say: %s", e.text, why);
+}
+
+/* In a file without its end, whose checksum nobody can compare. */
+static void test_wrong_guesses_two_layers_ahead_are_refused(void **state)
+{
+    (void)state;
+    struct err e;
+    err_clear(&e);
+    size_t n;
+    char *bytes = file_read_all(FAR_EXAMPLE, 1 << 20, &n, &e);
+    assert_non_null(bytes);
+    n -= 20;
+    char *key = bytes + 56, *value = key + strlen("guess_layers=");
+    assert_memory_equal(key, TRACE_FAR_LINE, strlen(TRACE_FAR_LINE));
+    static const char wrong[] = "03x-";
+    for (size_t i = 0; i < sizeof wrong - 1; i++) {
+        *value = wrong[i];
+        refuses(bytes, n, "guess_layers is \"");
+    }
+    *value = '\n'; /* guess_layers= */
+    refuses(bytes, n, "guess_layers is \"\"");
+    *value = '2';
+    /* The text of the end says nothing of what lies where. */
+    char *last = bytes + n - strlen("compute_ms=1.5\n");
+    assert_memory_equal(last, "compute_ms=1.5\n", 15);
+    memcpy(last, "guess_layers=3\n", 15);
+    write_bytes(bytes, n);
+    struct trace *t = trace_open(path, NULL, &e);
+    assert_non_null(t);
+    assert_int_equal(trace_head(t)->guess_layers, 2);
+    trace_free(t);
+    /* The last window has two rows; behind its last layer's there are but the text and its head. */
+    uint8_t *far = (uint8_t *)last - 9 - 2 * 2 * RANKS;
+    assert_int_equal(bytes_u16(far), TRACE_NO_EXPERT); /* layer 1 made none */
+    for (int i = 0; i < 2 * RANKS; i++) {
+        bytes_put_u16(far + 2 * i, EXPERTS);
+        refuses(bytes, n, "a guess that does not exist");
+        bytes_put_u16(far + 2 * i, TRACE_NO_EXPERT - 1);
+        refuses(bytes, n, "a guess that does not exist");
+        bytes_put_u16(far + 2 * i, EXPERTS - 1);
+    }
+    write_bytes(bytes, n);
+    t = trace_open(path, NULL, &e);
+    assert_non_null(t);
+    trace_free(t);
+    mem_free(bytes);
+}
+
 /* ---- the older form ------------------------------------------------------------------------- */
 
 static void test_plain_decoding_of_a_small_model_becomes_version_1(void **state)
@@ -234,6 +324,7 @@ static void test_plain_decoding_of_a_small_model_becomes_version_1(void **state)
     struct trace_head h = *trace_head(t);
     h.classes = 1;
     h.has_counts = true;
+    h.guess_layers = 2; /* for which that form has no place */
     struct trace_writer *w = trace_create(path, &h, &e);
     assert_non_null(w);
     for (int i = 0; i < trace_records(t); i++) {
@@ -247,7 +338,8 @@ static void test_plain_decoding_of_a_small_model_becomes_version_1(void **state)
             trace_row(t, &r, l, 0, ids, weights, guess);
             for (int j = 0; j < h.ranks; j++)
                 guessed[j] = (uint16_t)guess[j];
-            trace_layer_rows(w, 1, ids, weights, guessed, guess[0] < 0 ? 0 : h.ranks, NULL);
+            const struct trace_guess made[] = {{guessed, guess[0] < 0 ? 0 : h.ranks}, {NULL, 0}};
+            trace_layer_rows(w, 1, ids, weights, made, NULL);
         }
         trace_turn_end(w, true);
     }
@@ -341,6 +433,85 @@ static void test_no_policy_passes_the_bound(void **state)
     }
 }
 
+/* Four layers; every token uses experts that none before it has used. One layer ahead nothing that
+ * is guessed is right, two layers ahead everything. */
+static void write_far_right(int tokens)
+{
+    enum { L = 4, N = 2 };
+    struct trace_layer layer[L] = {{4096, 0}, {4096, 0}, {4096, 0}, {4096, 0}};
+    struct trace_head h = {.layers = L,
+                           .experts = EXPERTS,
+                           .used = N,
+                           .ranks = N,
+                           .guess_layers = 2,
+                           .layer = layer,
+                           .classes = 1,
+                           .slots = {16}};
+    struct err e;
+    err_clear(&e);
+    struct trace_writer *w = trace_create(path, &h, &e);
+    assert_non_null(w);
+    for (int32_t k = 0; k < tokens; k++) {
+        trace_turn(w, false, 0, 1, &k);
+        for (int l = 0; l < L; l++) {
+            int32_t ids[N] = {N * k, N * k + 1};
+            uint16_t wrong[N] = {(uint16_t)(298 - k), (uint16_t)(299 - k)};
+            uint16_t right[N] = {(uint16_t)ids[0], (uint16_t)ids[1]};
+            const struct trace_guess made[] = {{wrong, l + 1 < L ? N : 0},
+                                               {right, l + 2 < L ? N : 0}};
+            trace_layer_rows(w, 1, ids, (const float[]){0.75f, 0.25f}, made, NULL);
+        }
+        trace_turn_end(w, true);
+    }
+    if (!trace_close(w, NULL, &e))
+        fail_msg("%s", e.text);
+}
+
+static void test_guesses_two_layers_ahead_are_replayed(void **state)
+{
+    (void)state;
+    enum { TOKENS = 20 };
+    struct err e;
+    struct replay_drive drive = {0};
+    struct replay_result out[2];
+    for (int distance = 1; distance <= 2; distance++) {
+        write_far_right(TOKENS);
+        err_clear(&e);
+        struct trace *t = trace_open(path, NULL, &e);
+        assert_non_null(t);
+        assert_int_equal(trace_version(t), 2); /* more than 255 experts */
+        struct replay_config c = {.window_rows = 1,
+                                  .ahead = {.ranks = 2, .distance = distance},
+                                  .arena_bytes = replay_arena_bytes(t, 1, 0.2)};
+        if (!replay_run(t, &c, &drive, &out[distance - 1], &e))
+            fail_msg("%s", e.text);
+        trace_free(t);
+    }
+    /* Two experts of four layers are missed; two layers ahead those of the last two are there. */
+    assert_true(out[0].hits == 0 && out[0].misses == 8 * TOKENS);
+    assert_true(out[1].hits == 0 && out[1].misses == 8 * TOKENS);
+    assert_true(out[0].useful + out[0].late == 0 && out[0].wasted > 0);
+    assert_int_equal(out[1].useful + out[1].late, 4 * TOKENS);
+    assert_int_equal(out[1].wasted, 0);
+}
+
+static void test_a_replay_refuses_what_it_cannot_know(void **state)
+{
+    (void)state;
+    struct err e;
+    err_clear(&e);
+    struct trace *t = trace_open(TRACES "gen-1.trc", NULL, &e);
+    assert_non_null(t);
+    struct replay_drive drive = {0};
+    struct replay_result out;
+    struct replay_config c = {.window_rows = 1,
+                              .ahead = {.ranks = 4, .distance = 2},
+                              .arena_bytes = replay_arena_bytes(t, 1, 0.5)};
+    assert_false(replay_run(t, &c, &drive, &out, &e));
+    assert_true(e.code == ERR_USAGE && strstr(e.text, "no router's guesses two layers ahead"));
+    trace_free(t);
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -356,18 +527,22 @@ static int remove_folder(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && !strcmp(argv[1], "--write")) { /* makes the example anew */
-        write_small(argv[2]);
+    if (argc == 4 && !strcmp(argv[1], "--write")) { /* makes the examples anew */
+        write_small(argv[2], 1);
+        write_small(argv[3], 2);
         return 0;
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_written_is_read),
-        cmocka_unit_test(test_the_example_is_still_written_and_read),
+        cmocka_unit_test(test_the_examples_are_still_written_and_read),
         cmocka_unit_test(test_cut_files_are_read_up_to_the_last_whole_turn),
         cmocka_unit_test(test_a_flipped_bit_is_refused),
+        cmocka_unit_test(test_wrong_guesses_two_layers_ahead_are_refused),
         cmocka_unit_test(test_plain_decoding_of_a_small_model_becomes_version_1),
         cmocka_unit_test(test_hit_rates_are_those_of_the_traces),
         cmocka_unit_test(test_no_policy_passes_the_bound),
+        cmocka_unit_test(test_guesses_two_layers_ahead_are_replayed),
+        cmocka_unit_test(test_a_replay_refuses_what_it_cannot_know),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
