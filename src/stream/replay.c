@@ -108,15 +108,12 @@ uint64_t replay_arena_bytes(const struct trace *t, int window_rows, double share
 static bool parse_ahead(const char *text, struct stream_ahead *out)
 {
     char *end;
-    *out = (struct stream_ahead){0};
-    out->has_guard = !strcmp(text, "auto");
-    if (out->has_guard)
+    *out = (struct stream_ahead){.has_guard = !strcmp(text, "auto"), .is_off = !strcmp(text, "off")};
+    if (out->has_guard || out->is_off)
         return true;
-    if (!strcmp(text, "off"))
-        out->is_off = true;
-    else
-        out->ranks = (int)strtol(text, &end, 10);
-    return true;
+    long ranks = strtol(text, &end, 10);
+    out->ranks = (int)ranks;
+    return end > text && !*end && ranks > 0 && ranks <= STREAM_RANKS_MOST;
 }
 
 bool replay_own_config(const struct trace *t, struct replay_config *out)
@@ -452,6 +449,11 @@ bool replay_has_guesses(const struct trace *t, const struct replay_config *c)
 
 static bool check_asked(const struct replay *p, struct err *e)
 {
+    double ms = p->drive->compute_ms;
+    if (!(ms >= 0 && ms <= REPLAY_COMPUTE_MS_MOST))
+        return err_set(e, ERR_USAGE,
+                       "a replay: the time of a token besides waiting is %g ms: it must be 0 to %g",
+                       ms, REPLAY_COMPUTE_MS_MOST);
     return replay_has_guesses(p->trace, p->config) ||
            err_set(e, ERR_USAGE, "a replay: the trace has no router's guesses two layers ahead");
 }

@@ -16,6 +16,8 @@
 #define REPLAY_AWAKE_US 60
 #define REPLAY_WAKE_NS 50000
 
+#define REPLAY_COMPUTE_MS_MOST 1e6
+
 struct replay_config {
     bool is_bound; /* the clairvoyant bound in place of a policy; nothing is read ahead */
     enum policy_kind policy;
@@ -31,7 +33,8 @@ struct replay_config {
 
 struct replay_drive {
     const struct io_drive *drive; /* NULL: reads cost nothing */
-    double compute_ms;            /* of a decoded token besides waiting; 0: not known */
+    double compute_ms;            /* of a decoded token besides waiting, 0 ..
+                                     REPLAY_COMPUTE_MS_MOST; 0: not known */
     double expert_share;          /* of that, in routed experts; 0: as the trace says */
 };
 
@@ -56,7 +59,7 @@ int replay_window_rows(const struct trace *t);
 
 /* Whether the trace has the guesses that reading ahead so would need. */
 bool replay_has_guesses(const struct trace *t, const struct replay_config *c);
-/* ERR_USAGE when the trace lacks the guesses that are asked for. */
+/* ERR_USAGE when the trace lacks the guesses that are asked for or a time is no time of a token. */
 bool replay_run(const struct trace *t, const struct replay_config *c, const struct replay_drive *d,
                 struct replay_result *out, struct err *e);
 /* What the run counted. False: it did not. */

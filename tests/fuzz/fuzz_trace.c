@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "fuzz.h"
+#include "stream/replay.h"
 #include "stream/trace.h"
 
 static void look_at(const struct trace *t)
@@ -44,6 +45,26 @@ static void look_at(const struct trace *t)
     }
 }
 
+/* What the text says of the run is as foreign as the rest. */
+static void replay(const struct trace *t)
+{
+    const struct trace_head *h = trace_head(t);
+    struct replay_config c;
+    struct replay_drive drive = {0};
+    struct replay_result out;
+    if (h->layers * h->experts > 4096 || !replay_own_config(t, &c))
+        return;
+    struct err e;
+    err_clear(&e);
+    fuzz_require(replay_run(t, &c, &drive, &out, &e) == (e.code == ERR_NONE));
+    if (e.code == ERR_NONE)
+        fuzz_require(out.useful + out.late <= out.misses);
+    c.ahead = (struct stream_ahead){.ranks = 3, .distance = 2};
+    err_clear(&e);
+    fuzz_require(replay_run(t, &c, &drive, &out, &e) == (e.code == ERR_NONE));
+    fuzz_require(e.code != ERR_NONE || h->guess_layers == 2);
+}
+
 int fuzz_target(const uint8_t *data, size_t size)
 {
     uint8_t *copy = malloc(size ? size : 1);
@@ -61,8 +82,10 @@ int fuzz_target(const uint8_t *data, size_t size)
     err_clear(&e);
     struct trace *t = trace_open(path, NULL, &e);
     fuzz_require((t != NULL) == (e.code == ERR_NONE));
-    if (t)
+    if (t) {
         look_at(t);
+        replay(t);
+    }
     trace_free(t);
     close(fd);
     return 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Traces: what is written is read, whatever is damaged is refused, what was cut is read up to its
  * last whole turn; and replays count what the description of the handed traces says. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -495,6 +496,39 @@ static void test_guesses_two_layers_ahead_are_replayed(void **state)
     assert_int_equal(out[1].wasted, 0);
 }
 
+/* The run's own configuration is text of the file, so it may say anything. */
+static void test_a_foreign_configuration_is_none(void **state)
+{
+    (void)state;
+    static const char *const foreign[] = {"-1", " 0", "65", "-9", "2x", "+-", "\n=", "au"};
+    struct err e;
+    err_clear(&e);
+    size_t n;
+    char *bytes = file_read_all(FAR_EXAMPLE, 1 << 20, &n, &e);
+    assert_non_null(bytes);
+    const char key[] = "read_ahead=2\nmoce"; /* one more character fits in place of the line's end */
+    char *at = bytes;
+    while (memcmp(at, key, strlen(key)) != 0)
+        at++;
+    n -= 20;
+    for (size_t i = 0; i <= sizeof foreign / sizeof *foreign; i++) {
+        bool is_own = i == sizeof foreign / sizeof *foreign;
+        memcpy(at + strlen("read_ahead="), is_own ? "2\n" : foreign[i], 2);
+        if (!is_own)
+            memcpy(at + strlen("read_ahead=??"), "\noce", 4);
+        else
+            memcpy(at + strlen("read_ahead=2\n"), "moce", 4);
+        write_bytes(bytes, n);
+        struct trace *t = trace_open(path, NULL, &e);
+        struct replay_config c;
+        assert_non_null(t);
+        assert_int_equal(replay_own_config(t, &c), is_own);
+        assert_true(!is_own || (c.ahead.ranks == 2 && c.arena_bytes == 700000));
+        trace_free(t);
+    }
+    mem_free(bytes);
+}
+
 static void test_a_replay_refuses_what_it_cannot_know(void **state)
 {
     (void)state;
@@ -509,6 +543,14 @@ static void test_a_replay_refuses_what_it_cannot_know(void **state)
                               .arena_bytes = replay_arena_bytes(t, 1, 0.5)};
     assert_false(replay_run(t, &c, &drive, &out, &e));
     assert_true(e.code == ERR_USAGE && strstr(e.text, "no router's guesses two layers ahead"));
+    const double wrong[] = {NAN, INFINITY, -INFINITY, -1e-9, 1.1 * REPLAY_COMPUTE_MS_MOST};
+    c.ahead.distance = 1;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        drive.compute_ms = wrong[i];
+        err_clear(&e);
+        assert_false(replay_run(t, &c, &drive, &out, &e));
+        assert_true(e.code == ERR_USAGE && strstr(e.text, "the time of a token besides waiting"));
+    }
     trace_free(t);
 }
 
@@ -542,6 +584,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_hit_rates_are_those_of_the_traces),
         cmocka_unit_test(test_no_policy_passes_the_bound),
         cmocka_unit_test(test_guesses_two_layers_ahead_are_replayed),
+        cmocka_unit_test(test_a_foreign_configuration_is_none),
         cmocka_unit_test(test_a_replay_refuses_what_it_cannot_know),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
