@@ -12,6 +12,7 @@
 #include "cli/output.h"
 #include "cli/probe_cache.h"
 #include "cli/replay_chart.h"
+#include "gguf/gguf.h"
 #include "stream/replay.h"
 
 #define WORDS_MOST 32
@@ -84,10 +85,27 @@ static bool read_number(const char *name, const char *text, double least, double
     return true;
 }
 
-/* --drive: a probe's JSON; else what was measured on the device that holds the trace. */
+/* -m: the model whose drive is meant; the trace must be one of it, where it says of which it is. */
+static bool check_model(struct job *j, struct strata_error *e)
+{
+    const char *path = option_text(j->o, OPTION_MODEL);
+    uint8_t print[16];
+    struct err low;
+    err_clear(&low);
+    struct gguf_file *g = path ? gguf_open(path, &low) : NULL;
+    if (g && gguf_fingerprint(g, print, &low) && trace_version(j->trace) > 1 &&
+        memcmp(print, trace_head(j->trace)->fingerprint, sizeof print))
+        err_set(&low, ERR_FORMAT, "%s: the trace is of another model than %s", j->o->word, path);
+    gguf_close(g);
+    return take_error(e, &low) && low.code == ERR_NONE;
+}
+
+/* --drive: a probe's JSON; else what was measured on the device that holds the model, or without -m
+ * the trace. */
 static bool read_drive(struct job *j, struct strata_error *e)
 {
-    const char *path = option_text(j->o, OPTION_DRIVE);
+    const char *path = option_text(j->o, OPTION_DRIVE), *model = option_text(j->o, OPTION_MODEL);
+    const char *beside = model ? model : j->o->word;
     char text[64];
     struct probe probe;
     if (path) {
@@ -100,10 +118,14 @@ static bool read_drive(struct job *j, struct strata_error *e)
         if (!ok)
             return take_error(e, &low) && ok;
         j->with.drive = &j->drive;
-    } else if (probe_recall(j->o->word, &probe)) {
+    } else if (probe_recall(beside, &probe)) {
         j->with.drive = &j->drive;
+        if (!model)
+            message_detail("times are those of the drive that holds %s; -m MODEL takes the model's",
+                           beside);
     } else {
-        message_note("the drive was not measured (strata probe): reads are taken to cost nothing");
+        message_note("the drive of %s was not measured (strata probe): reads are taken to cost "
+                     "nothing", beside);
     }
     if (j->with.drive)
         j->drive = probe_drive(&probe);
@@ -388,8 +410,8 @@ enum status command_replay(const struct options *o)
     interrupt_listen(false);
     struct strata_error e = {0};
     struct job j = {.o = o};
-    bool ok = open_trace(&j, &e) && read_lists(&j, &e) && read_drive(&j, &e) && check_own(&j, &e) &&
-              add_all(&j, &e) && print_all(&j, &e);
+    bool ok = open_trace(&j, &e) && check_model(&j, &e) && read_lists(&j, &e) &&
+              read_drive(&j, &e) && check_own(&j, &e) && add_all(&j, &e) && print_all(&j, &e);
     if (ok && j.has_live && !j.matches)
         ok = fail(
             &e, STRATA_FORMAT,

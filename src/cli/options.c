@@ -79,8 +79,8 @@ const struct command_line command_lines[COMMANDS] = {
         "what other arenas and policies would have given for a run",
         "Runs a trace (run --trace FILE) again without the model: first as the run was,\n"
         "which must give its hits and misses exactly, then with other policies, arenas\n"
-        "and guesses, and with the bound that no policy can pass. Times come from what\n"
-        "`strata probe` measured.", 1},
+        "and guesses, and with the bound that no policy can pass. Times are what `strata\n"
+        "probe` measured of the drive that holds TRACE, or with -m of the model's.", 1},
     [COMMAND_PACK] = {
         COMMAND_PACK, "pack", "MODEL [-o FILE] [--checksums] [--verify]",
         "write the experts once more, so that one read brings each",
@@ -105,7 +105,7 @@ const struct command_line command_lines[COMMANDS] = {
 
 const struct option_line option_lines[OPTIONS] = {
     /* What is asked for. */
-    {OPTION_MODEL, TASK, OPTION_TEXT, 'm', "model", "MODEL", ALL & ~(HELP | SYNTH | PROBE | REPLAY),
+    {OPTION_MODEL, TASK, OPTION_TEXT, 'm', "model", "MODEL", ALL & ~(HELP | SYNTH | PROBE),
      .help = "the GGUF file, of a split set its first part"},
     {OPTION_PROMPT, TASK, OPTION_TEXT, 'p', "prompt", "TEXT", RUN, .help = "the text to continue"},
     {OPTION_FILE, TASK, OPTION_TEXT, 'f', "file", "FILE", RUN | KLD,

@@ -251,7 +251,8 @@ static bool check_needed(const struct options *o, struct strata_error *e)
     const char *command = command_lines[o->command].name;
     char name[32];
     bool has_model = option_given(o, OPTION_MODEL) || option_given(o, OPTION_ARMS);
-    bool needs_model = option_belongs(&option_lines[OPTION_MODEL], o->command);
+    bool needs_model = option_belongs(&option_lines[OPTION_MODEL], o->command) &&
+                       o->command != COMMAND_REPLAY;
     if (o->command == COMMAND_SYNTH && !o->word)
         return wrong(e, "synth needs a file to write: strata synth --help says more");
     if (o->command == COMMAND_PROBE && !o->word)

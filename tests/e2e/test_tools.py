@@ -437,6 +437,20 @@ class Replay(Case):
         self.fails(2, "replay", "-q", handed, "--read-ahead", "router2:4",
                    names=["gen-2.trc", "no router's guesses two layers ahead", "router2:4"])
 
+    def test_times_are_of_the_models_drive_with_m(self):
+        trace, _ = self.traced("--arena", "30%")
+        own = environment(XDG_CACHE_HOME=self.folder)
+        self.succeeds("probe", DEMO, "--record", "64K", env=own)
+        rows = self.succeeds("replay", trace, "-m", DEMO, "--shares", "30", "--json", env=own).json()["rows"]
+        self.assertIsNotNone(rows[0]["wait_ms_per_token"])
+        bare = self.succeeds("replay", trace, "-m", DEMO, "--shares", "30", "--json",
+                             env=environment(XDG_CACHE_HOME=self.path("empty")))
+        self.assertIsNone(bare.json()["rows"][0]["wait_ms_per_token"])
+        self.assertIn(b"the drive of " + DEMO.encode() + b" was not measured", bare.err)
+        other = os.path.join(ROOT, "tests", "data", "fixtures", "models", "q4e_plain.gguf")
+        self.fails(1, "replay", trace, "-m", other, names=["run.trc", "another model", "q4e_plain.gguf"])
+        self.fails(1, "replay", trace, "-m", self.path("none"), names=["none"])
+
     def test_a_plan_forecasts_from_it(self):
         trace, run = self.traced("--arena", "30%")
         points = [{"bytes": 1 << 20, "depth": depth, "parts": 1, "gb_s": 0.2, "p50_us": 5243 * depth, "p99_us": 6000 * depth}
