@@ -67,7 +67,7 @@ static struct model *open_as(const struct gguf_file *g, bool wants_draft, struct
     m->wants_draft = wants_draft;
     m->has_draft_file = gguf_own_parts(g) < gguf_parts(g);
     weights_init(&m->weights, g);
-    if (!arch->does->open(m, e)) {
+    if (!arch->does->open(m, e) || !weights_place(&m->weights, e)) {
         model_free(m);
         return NULL;
     }

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -26,6 +27,7 @@ void weights_free(struct weights *w)
     for (size_t i = 0; i < w->n; i++)
         mem_free(w->requests[i].row_of);
     mem_free(w->requests);
+    mem_free(w->runs);
     *w = (struct weights){0};
 }
 
@@ -82,9 +84,8 @@ static const char *kind_of(struct weights *w, const char *name)
     return w->kinds[w->n_kinds++];
 }
 
-/* Notes a request for `bytes` of the block. */
-static struct weight_request *request(struct weights *w, const struct gguf_tensor *t, uint64_t bytes,
-                                      struct err *e)
+/* Notes a request. */
+static struct weight_request *request(struct weights *w, const struct gguf_tensor *t, struct err *e)
 {
     if (w->n == w->room) {
         size_t room = w->room ? 2 * w->room : 256;
@@ -94,16 +95,8 @@ static struct weight_request *request(struct weights *w, const struct gguf_tenso
         w->requests = r;
         w->room = room;
     }
-    size_t end;
-    if (bytes > SIZE_MAX - 63 ||
-        !mem_add(w->block_bytes, mem_round_up((size_t)bytes, 64), &end)) {
-        err_set(e, ERR_FORMAT, "%s: tensor \"%s\": %llu bytes are too many", path_of(w, t), t->name,
-                (unsigned long long)bytes);
-        return NULL;
-    }
     struct weight_request *r = &w->requests[w->n++];
-    *r = (struct weight_request){.file = t, .at = w->block_bytes};
-    w->block_bytes = end;
+    *r = (struct weight_request){.file = t};
     return r;
 }
 
@@ -154,8 +147,7 @@ static struct weight_request *matrix(struct weights *w, struct tensor *out, cons
         wrong_shape(w, t, wanted, e);
         return NULL;
     }
-    struct weight_request *r =
-        request(w, t, t->bytes / (uint64_t)file_rows * (uint64_t)n_out, e);
+    struct weight_request *r = request(w, t, e);
     if (!r)
         return NULL;
     *out = (struct tensor){.type = t->type,
@@ -226,7 +218,7 @@ bool weights_vector(struct weights *w, const float **out, int64_t count, struct 
         snprintf(wanted, sizeof wanted, "%lld values", (long long)count);
         return wrong_shape(w, t, wanted, e);
     }
-    struct weight_request *r = request(w, t, (uint64_t)count * sizeof(float), e);
+    struct weight_request *r = request(w, t, e);
     if (!r)
         return false;
     r->vector = out;
@@ -294,4 +286,93 @@ bool weights_experts(struct weights *w, struct expert_stack *out, int64_t n_in, 
     else
         weights_free_scales(&out->scales);
     return true;
+}
+
+/* ---- Places --------------------------------------------------------------------------------- */
+
+/* Matrices with at most this many bytes between them are read together. */
+#define GAP_MOST ((uint64_t)64 << 10)
+
+static uint64_t first_byte(const struct weight_request *r)
+{
+    const struct gguf_tensor *t = r->file;
+    return t->offset + (uint64_t)r->first * (t->bytes / t->ne[1]);
+}
+
+static int by_place_in_file(const void *a, const void *b)
+{
+    const struct weight_request *x = *(struct weight_request *const *)a;
+    const struct weight_request *y = *(struct weight_request *const *)b;
+    if (x->file->part != y->file->part)
+        return x->file->part < y->file->part ? -1 : 1;
+    uint64_t i = first_byte(x), j = first_byte(y);
+    return i < j ? -1 : i > j;
+}
+
+static bool does_not_fit(const struct weights *w, const struct weight_request *r, struct err *e)
+{
+    return err_set(e, ERR_FORMAT, "%s: tensor \"%s\": %llu bytes are too many", path_of(w, r->file),
+                   r->file->name, (unsigned long long)r->file->bytes);
+}
+
+/* A place for `bytes` that begin `skip` bytes after a multiple of `align`, which the next place begins
+ * at again. */
+static bool take_place(struct weights *w, uint64_t bytes, size_t skip, size_t align, size_t *at)
+{
+    size_t end;
+    if (bytes > SIZE_MAX || !mem_add(w->block_bytes, align - 1, &end))
+        return false;
+    *at = (end & ~(align - 1)) + skip;
+    if (*at < skip || !mem_add(*at, (size_t)bytes, &end) || !mem_add(end, align - 1, &end))
+        return false;
+    w->block_bytes = end & ~(align - 1);
+    return true;
+}
+
+/* Makes runs of requests in the order of the file, and gives both their places. */
+static bool place_runs(struct weights *w, struct weight_request *const *sorted, size_t n,
+                       struct err *e)
+{
+    for (size_t i = 0, end; i < n; i = end) {
+        struct weight_run *run = &w->runs[w->n_runs++];
+        *run = (struct weight_run){.part = sorted[i]->file->part, .from = first_byte(sorted[i])};
+        for (end = i; end < n; end++) {
+            const struct gguf_tensor *t = sorted[end]->file;
+            uint64_t from = first_byte(sorted[end]);
+            if (end > i && (t->part != run->part || from > run->to + GAP_MOST))
+                break;
+            uint64_t to = from + (uint64_t)sorted[end]->rows * (t->bytes / t->ne[1]);
+            run->to = run->to > to ? run->to : to;
+        }
+        if (!take_place(w, run->to - run->from, run->from % WEIGHT_PAGE_BYTES, WEIGHT_PAGE_BYTES,
+                        &run->at))
+            return does_not_fit(w, sorted[end - 1], e);
+        for (size_t k = i; k < end; k++)
+            sorted[k]->at = run->at + (size_t)(first_byte(sorted[k]) - run->from);
+    }
+    return true;
+}
+
+bool weights_place(struct weights *w, struct err *e)
+{
+    struct weight_request **sorted = mem_alloc_array(w->n, sizeof *sorted, "tensor list", e);
+    w->runs = mem_alloc_array(w->n, sizeof *w->runs, "tensor list", e);
+    bool ok = sorted && w->runs;
+    size_t n = 0;
+    for (size_t i = 0; ok && i < w->n; i++)
+        if (weight_is_in_run(&w->requests[i]))
+            sorted[n++] = &w->requests[i];
+    if (ok && n)
+        qsort(sorted, n, sizeof *sorted, by_place_in_file);
+    ok = ok && place_runs(w, sorted, n, e);
+    for (size_t i = 0; ok && i < w->n; i++) {
+        struct weight_request *r = &w->requests[i];
+        size_t size = r->matrix ? (size_t)(r->file->bytes / r->file->ne[1]) : sizeof(float);
+        size_t count = r->matrix ? (size_t)r->rows : r->count, bytes;
+        if (!weight_is_in_run(r) &&
+            (!mem_mul(count, size, &bytes) || !take_place(w, bytes, 0, WEIGHT_PLACE_BYTES, &r->at)))
+            ok = does_not_fit(w, r, e);
+    }
+    mem_free(sorted);
+    return ok;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From names in the file to tensors. While a model is opened it asks for each tensor it needs,
- * which checks type and shape and notes it; model_load then reads them all into one block. */
+ * which checks type and shape and notes it; model_load then reads them all into one block, most of
+ * them straight to their place (weights_load.c). */
 #ifndef STRATA_MODEL_WEIGHTS_H
 #define STRATA_MODEL_WEIGHTS_H
 
@@ -16,7 +17,23 @@ struct weight_request {
     int64_t rows;                   /* of a matrix: those that are read, */
     int64_t first;                  /* from this one of the file on, */
     int32_t *row_of;                /* or where each comes from; NULL: one after the other */
-    size_t at;                      /* offset in the block */
+    size_t at;                      /* offset in the block, set by weights_place */
+};
+
+/* A matrix that is in memory as in the file. */
+static inline bool weight_is_in_run(const struct weight_request *r)
+{
+    return r->matrix && !r->row_of;
+}
+
+/* Bytes of the file that come into the block as they are, with what little lies between the matrices
+ * of them. */
+#define WEIGHT_PAGE_BYTES ((size_t)4096)
+#define WEIGHT_PLACE_BYTES ((size_t)64) /* every other place is a multiple of it */
+struct weight_run {
+    int part;          /* of the file */
+    uint64_t from, to; /* in it, */
+    size_t at;         /* where `from` comes to: as far after a page's begin as it is */
 };
 
 /* Factors that the products of a tensor are multiplied by (`NAME.scale` beside `NAME.weight`). */
@@ -35,12 +52,14 @@ struct weights {
     int n_kinds;
     struct weight_request *requests;
     size_t n, room;
-    size_t block_bytes; /* so far */
+    struct weight_run *runs; /* in the order of the file */
+    size_t n_runs;
+    size_t block_bytes;
     void *block;        /* backend memory once loaded */
     struct backend *backend;
 };
 
-/* Structure: init -> requests -> load -> free. */
+/* Structure: init -> requests -> place -> load -> free. */
 void weights_init(struct weights *w, const struct gguf_file *g);
 void weights_free(struct weights *w);
 
@@ -81,6 +100,8 @@ bool weights_experts(struct weights *w, struct expert_stack *out, int64_t n_in, 
     __attribute__((format(printf, 7, 8)));
 void weights_free_scales(struct weight_scales *s);
 
+/* Gives every request its place in the block, once all are known. */
+bool weights_place(struct weights *w, struct err *e);
 bool weights_load(struct weights *w, struct backend *b, model_progress *progress, void *ctx,
                   struct err *e);
 

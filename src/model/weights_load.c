@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading the trunk: several threads, each with one read under way, since a drive reaches its rate
  * only with some. Reads go past the page cache where they can, so that the trunk does not fill what
- * the plan gave away. */
+ * the plan gave away. Runs of matrices are read straight to their place where memory is the
+ * backend's; vectors, and matrices whose rows change places, by way of a piece of each thread's. */
 #include <math.h>
 #include <pthread.h>
 
@@ -16,17 +17,22 @@ enum { LOADERS = 8 };
 #define PIECE_BYTES ((size_t)1 << 20) /* one read, */
 #define ALIGN_MOST ((size_t)64 << 10) /* but for what it is too long at both ends */
 
-/* What a loader takes at once: a vector, or rows of a matrix that lie together in the file. */
+/* What a loader takes at once: a piece of a run, a vector, or rows of a matrix that lie together in
+ * the file. */
 struct job {
-    uint64_t number; /* in the order of the file's requests */
-    const struct weight_request *q;
+    uint64_t number; /* in the order they are taken */
+    const struct weight_run *run;
+    uint64_t from, to; /* bytes of the file that are the run's */
+    const struct weight_request *q; /* NULL: of a run */
     int64_t row, rows; /* of the matrix in memory */
 };
 
 struct loading {
     struct weights *w;
     pthread_mutex_t lock; /* over all below */
-    size_t next;          /* request */
+    size_t next_run;
+    uint64_t next_byte;   /* of it, from its first on */
+    size_t next;          /* request that is in no run */
     int64_t next_row;     /* of it */
     uint64_t jobs, done;  /* taken; bytes loaded */
     bool stop;
@@ -43,27 +49,55 @@ struct loader {
     char *piece; /* PIECE_BYTES + 2 * ALIGN_MOST bytes, aligned */
 };
 
+/* A piece of the next run: all but the first begin with a page. */
+static void take_piece(struct loading *a, struct job *j)
+{
+    const struct weight_run *run = &a->w->runs[a->next_run];
+    j->run = run;
+    j->from = run->from + a->next_byte;
+    uint64_t most = PIECE_BYTES - j->from % WEIGHT_PAGE_BYTES;
+    j->to = run->to - j->from > most ? j->from + most : run->to;
+    a->next_byte = j->to - run->from;
+    if (j->to == run->to) {
+        a->next_run++;
+        a->next_byte = 0;
+    }
+}
+
+static void take_request(struct loading *a, struct job *j)
+{
+    const struct weight_request *q = &a->w->requests[a->next];
+    j->q = q;
+    j->row = a->next_row;
+    if (q->matrix) {
+        int64_t most = (int64_t)(PIECE_BYTES / (q->file->bytes / q->file->ne[1]));
+        int64_t left = q->rows - j->row;
+        most = most < 1 ? 1 : most < left ? most : left;
+        for (j->rows = 1; j->rows < most; j->rows++)
+            if (q->row_of[j->row + j->rows] != q->row_of[j->row] + j->rows)
+                break;
+    }
+    a->next_row += j->rows;
+    if (!q->matrix || a->next_row == q->rows) {
+        a->next++;
+        a->next_row = 0;
+    }
+}
+
 static bool take_job(struct loading *a, struct job *j)
 {
     pthread_mutex_lock(&a->lock);
-    bool is_there = !a->stop && a->next < a->w->n;
-    if (is_there) {
-        const struct weight_request *q = &a->w->requests[a->next];
-        *j = (struct job){.number = a->jobs++, .q = q, .row = a->next_row};
-        if (q->matrix) {
-            int64_t most = (int64_t)(PIECE_BYTES / (q->file->bytes / q->file->ne[1]));
-            int64_t left = q->rows - j->row;
-            most = most < 1 ? 1 : most < left ? most : left;
-            for (j->rows = 1; j->rows < most; j->rows++)
-                if (q->row_of && q->row_of[j->row + j->rows] != q->row_of[j->row] + j->rows)
-                    break;
-        }
-        a->next_row += j->rows;
-        if (!q->matrix || a->next_row == q->rows) {
+    *j = (struct job){.number = a->jobs};
+    if (!a->stop && a->next_run < a->w->n_runs) {
+        take_piece(a, j);
+    } else if (!a->stop) {
+        while (a->next < a->w->n && weight_is_in_run(&a->w->requests[a->next]))
             a->next++;
-            a->next_row = 0;
-        }
+        if (a->next < a->w->n)
+            take_request(a, j);
     }
+    bool is_there = j->run || j->q;
+    a->jobs += is_there;
     pthread_mutex_unlock(&a->lock);
     return is_there;
 }
@@ -95,30 +129,60 @@ static const char *path_of(const struct loader *r, const struct gguf_tensor *t)
     return gguf_part_path(r->all->w->file, t->part);
 }
 
+/* Opens the descriptor of a part; r->fd stays -1 where there is no direct I/O. */
+static void open_part(struct loader *r, int part)
+{
+    if (part == r->part)
+        return;
+    if (r->fd >= 0)
+        file_close(r->fd);
+    r->fd = file_open_direct(gguf_part_path(r->all->w->file, part), &r->align);
+    if (r->fd >= 0 && r->align > ALIGN_MOST) {
+        file_close(r->fd);
+        r->fd = -1;
+    }
+    r->part = part;
+}
+
+/* The bytes from `from` to `to` of the part that is open; before and after them what else lies in
+ * the first and last multiple of the alignment. */
+static bool read_direct(struct loader *r, uint64_t from, uint64_t to, char *first, struct err *e)
+{
+    uint64_t begin = from & ~(uint64_t)(r->align - 1);
+    size_t skip = (size_t)(from - begin), need = (size_t)(to - begin);
+    return file_read_direct(r->fd, gguf_part_path(r->all->w->file, r->part), begin, first - skip,
+                            mem_round_up(need, r->align), need, e);
+}
+
 /* `n` <= PIECE_BYTES bytes at `offset` of part `part`; *out points into the piece. */
 static bool read_piece(struct loader *r, int part, uint64_t offset, size_t n, const char **out,
                        struct err *e)
 {
     const struct gguf_file *g = r->all->w->file;
-    const char *path = gguf_part_path(g, part);
-    if (part != r->part) {
-        if (r->fd >= 0)
-            file_close(r->fd);
-        r->fd = file_open_direct(path, &r->align);
-        if (r->fd >= 0 && r->align > ALIGN_MOST) {
-            file_close(r->fd);
-            r->fd = -1;
-        }
-        r->part = part;
+    open_part(r, part);
+    if (r->fd < 0) {
+        *out = r->piece;
+        return file_read_at(gguf_part_fd(g, part), gguf_part_path(g, part), offset, r->piece, n, e);
     }
-    *out = r->piece;
-    if (r->fd < 0)
-        return file_read_at(gguf_part_fd(g, part), path, offset, r->piece, n, e);
-    uint64_t first = offset & ~(uint64_t)(r->align - 1);
-    size_t skip = (size_t)(offset - first), span = mem_round_up(skip + n, r->align);
-    uint64_t left = gguf_part_bytes(g, part) - first; /* the last piece of a file may end early */
-    *out = r->piece + skip;
-    return file_read_direct(r->fd, path, first, r->piece, span, span < left ? span : (size_t)left, e);
+    char *first = r->piece + (offset & (r->align - 1));
+    *out = first;
+    return read_direct(r, offset, offset + n, first, e);
+}
+
+static bool load_piece(struct loader *r, const struct job *j, struct err *e)
+{
+    struct weights *w = r->all->w;
+    int part = j->run->part;
+    char *to = (char *)w->block + j->run->at + (j->from - j->run->from);
+    open_part(r, part);
+    const char *piece;
+    if (!w->backend->host_visible || (r->fd >= 0 && r->align > WEIGHT_PAGE_BYTES))
+        return read_piece(r, part, j->from, (size_t)(j->to - j->from), &piece, e) &&
+               w->backend->write(w->backend, to, piece, (size_t)(j->to - j->from), e);
+    if (r->fd >= 0) /* at both ends it writes where nothing else is: a run has its pages alone */
+        return read_direct(r, j->from, j->to, to, e);
+    return file_read_at(gguf_part_fd(w->file, part), gguf_part_path(w->file, part), j->from, to,
+                        (size_t)(j->to - j->from), e);
 }
 
 static bool load_rows(struct loader *r, const struct job *j, struct err *e)
@@ -127,7 +191,7 @@ static bool load_rows(struct loader *r, const struct job *j, struct err *e)
     const struct weight_request *q = j->q;
     const struct gguf_tensor *t = q->file;
     uint64_t row_bytes = t->bytes / t->ne[1], n = (uint64_t)j->rows * row_bytes;
-    uint64_t from = (uint64_t)(q->row_of ? q->row_of[j->row] : q->first + j->row) * row_bytes;
+    uint64_t from = (uint64_t)q->row_of[j->row] * row_bytes;
     char *to = (char *)w->block + q->at + (uint64_t)j->row * row_bytes;
     const char *piece;
     for (uint64_t at = 0; at < n;) { /* once, unless a row is longer than a piece */
@@ -170,6 +234,8 @@ static bool load_vector(struct loader *r, const struct weight_request *q, struct
 
 static uint64_t job_bytes(const struct job *j)
 {
+    if (j->run)
+        return j->to - j->from;
     const struct gguf_tensor *t = j->q->file;
     return j->q->matrix ? (uint64_t)j->rows * (t->bytes / t->ne[1]) : j->q->count * sizeof(float);
 }
@@ -182,7 +248,9 @@ static void load_jobs(struct loader *r, model_progress *progress, void *ctx)
     while (take_job(a, &j)) {
         struct err e;
         err_clear(&e);
-        bool ok = j.q->matrix ? load_rows(r, &j, &e) : load_vector(r, j.q, &e);
+        bool ok = j.run         ? load_piece(r, &j, &e)
+                  : j.q->matrix ? load_rows(r, &j, &e)
+                                : load_vector(r, j.q, &e);
         uint64_t done = ok ? note_done(a, job_bytes(&j)) : 0;
         if (ok && progress && !progress(ctx, done, a->w->block_bytes))
             ok = err_set(&e, ERR_INTERRUPTED, "%s: loading was interrupted",

@@ -220,8 +220,8 @@ static bool load_backend(struct strata_model *m, struct err *e)
     return m->backend->reserve(m->backend, &limits, e);
 }
 
-/* The arena, wired to the network. A model without experts has none. */
-static bool load_experts(struct strata_model *m, struct err *e)
+/* The arena, whose memory is cleared while the trunk is read. A model without experts has none. */
+static bool load_arena(struct strata_model *m, struct err *e)
 {
     if (!m->plan.experts)
         return true;
@@ -231,8 +231,14 @@ static bool load_experts(struct strata_model *m, struct err *e)
     c.arena_bytes = m->plan.stream_bytes;
     m->stream = stream_create(&c, m->io, e);
     mem_free((void *)c.layer);
+    return m->stream != NULL;
+}
+
+/* The arena, wired to the network. */
+static bool load_experts(struct strata_model *m, struct err *e)
+{
     if (!m->stream)
-        return false;
+        return true;
     wire_experts(&m->experts, m->stream);
     packing_wire(m);
     return streaming_start(m, e);
@@ -262,6 +268,7 @@ bool strata_model_load(struct strata_model *m, struct strata_error *error)
     else if (engine_plan(m, &e)) {
         m->load_was_tried = true;
         m->is_loaded = gguf_fingerprint(m->file, m->fingerprint, &e) && load_backend(m, &e) &&
+                       load_arena(m, &e) &&
                        model_load(m->network, m->backend, load_progress, m, &e) &&
                        model_scratch_alloc(m->network, m->most_rows, m->tile, &e) &&
                        load_experts(m, &e) && load_rows(m, &e);

@@ -184,6 +184,21 @@ static void lock_arena(struct stream *s)
         log_detail("the limit of locked memory is too low to lock the arena");
 }
 
+/* Memory of a class that is cleared before it is used: what a large model's token reads. */
+#define CLEAR_BYTES ((uint64_t)256 << 20)
+
+/* Slots of a class are first used in the order of their places (slots_free_all). */
+static void start_clearing(struct stream *s)
+{
+    uint64_t first[ARENA_CLASSES], bytes[ARENA_CLASSES];
+    for (int c = 0; c < s->arena.classes; c++) {
+        const struct arena_class *k = &s->arena.class[c];
+        first[c] = k->first_byte;
+        bytes[c] = (uint64_t)(k->slots + k->staging) * k->slot_bytes;
+    }
+    s->clearing = clearing_start(s->memory, first, bytes, s->arena.classes, CLEAR_BYTES);
+}
+
 struct stream *stream_create(const struct stream_config *c, struct io *io, struct err *e)
 {
     if (!check_config(c, io, e))
@@ -214,6 +229,8 @@ struct stream *stream_create(const struct stream_config *c, struct io *io, struc
     s->sweep_layer = c->layers;
     if (c->lock)
         lock_arena(s);
+    if (s->arena.bytes && !c->has_no_memory)
+        start_clearing(s);
     if (s->arena.bytes)
         io_remember_memory(io, s->memory, (size_t)s->arena.bytes);
     return s;
@@ -224,6 +241,7 @@ void stream_free(struct stream *s)
     if (!s)
         return;
     io_queue_close(s->queue);
+    clearing_stop(s->clearing);
     if (s->memory)
         io_forget_memory(s->io, s->memory);
     mem_unmap(s->memory, (size_t)s->arena.bytes);

@@ -37,6 +37,7 @@
 #include <assert.h>
 
 #include "stream/arena.h"
+#include "stream/clearing.h"
 #include "stream/policy.h"
 #include "stream/pressure.h"
 #include "stream/stream.h"
@@ -146,7 +147,8 @@ struct stream {
     int window_rows, experts_used, split;
     struct arena_layout arena;
     char *memory; /* [arena.bytes] */
-    bool is_locked, is_remembered;
+    bool is_locked;
+    struct clearing *clearing; /* NULL: none */
     struct policy *policy;
     struct pool pool[ARENA_CLASSES];
     struct slot *slot;           /* [arena.slots] */
@@ -241,7 +243,9 @@ static inline int room_for_staging(const struct stream *s, int class_index)
  * of: gives up what was filled or guessed if it must, waits for a dropped read if nothing else is
  * left. */
 int slot_take(struct stream *s, int class_index);
-/* A FREE slot without giving up a guess or waiting; -1: there is none. */
+/* A FREE slot without giving up anything; -1: there is none. */
+int slot_pop_free(struct stream *s, int class_index);
+/* The same without giving up a guess or waiting. */
 int slot_take_idle(struct stream *s, int class_index);
 /* Drops the oldest guess of the class that the turn has not selected; false: there is none. */
 bool slot_give_up_guess(struct stream *s, int class_index);

@@ -74,6 +74,8 @@ int stream_resize(struct stream *s, int slots)
     assert(!s->turn.is_active);
     if (slots > 0) { /* registered memory is pinned: giving it back would change nothing */
         io_forget_memory(s->io, s->memory);
+        clearing_stop(s->clearing);
+        s->clearing = NULL;
         turn_collect(s, false);
     }
     for (int c = 0; c < s->arena.classes; c++) {

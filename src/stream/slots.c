@@ -148,6 +148,10 @@ void slot_assign(struct stream *s, int i, int layer, int expert, enum slot_role 
     t->role = (uint8_t)role;
     s->home[layer][expert] = i;
     count_role(s, i, 1);
+    if (s->clearing) {
+        const struct arena_class *k = &s->arena.class[t->class_index];
+        clearing_note(s->clearing, t->class_index, t->first_byte + k->slot_bytes - k->first_byte);
+    }
 }
 
 void slot_promote(struct stream *s, int i, enum slot_role role)
@@ -192,7 +196,7 @@ void slot_evict(struct stream *s, int i)
 
 /* ---- taking ---- */
 
-static int pop_free(struct stream *s, int class_index)
+int slot_pop_free(struct stream *s, int class_index)
 {
     struct pool *p = &s->pool[class_index];
     if (!p->free_count)
@@ -216,7 +220,7 @@ static bool give_up_one(struct stream *s, const struct slot_list *l)
 int slot_take_idle(struct stream *s, int class_index)
 {
     int i;
-    while ((i = pop_free(s, class_index)) < 0)
+    while ((i = slot_pop_free(s, class_index)) < 0)
         if (!give_up_one(s, &s->pool[class_index].filled))
             return -1;
     return i;

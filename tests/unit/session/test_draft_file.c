@@ -196,7 +196,8 @@ static void it_guesses_as_in_the_file_of_the_model(void **unused)
         assert_int_equal(apart.stats.drafted, built_in.stats.drafted);
         assert_int_equal(apart.stats.accepted, built_in.stats.accepted);
         assert_int_equal(none.stats.drafted, 0);
-        assert_int_equal(apart.plan.trunk, built_in.plan.trunk);
+        /* Each run of matrices in a file has its pages alone. */
+        assert_in_range(apart.plan.trunk, built_in.plan.trunk - 65536, built_in.plan.trunk + 65536);
         assert_int_equal(apart.plan.session, built_in.plan.session);
         assert_int_equal(apart.plan.experts, built_in.plan.experts);
         assert_true(apart.plan.trunk > none.plan.trunk && apart.plan.session > none.plan.session);
