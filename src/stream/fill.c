@@ -42,6 +42,21 @@ static int layer_of(const struct stream *s, int record)
     return l;
 }
 
+/* A free slot; records that were filled before are given up for it, the oldest first. The newest `own`
+ * of the `filled` ones stay: they are about to be read. -1: there is none, for slots whose reads were
+ * under way when they were given up are free only when those have ended. */
+static int take_place(struct stream *s, int class_index, int places, int *filled, int own)
+{
+    int i = -1;
+    while (*filled >= places || (i = slot_pop_free(s, class_index)) < 0) {
+        if (own >= *filled)
+            return -1;
+        slot_drop(s, s->pool[class_index].filled.oldest);
+        --*filled;
+    }
+    return i;
+}
+
 /* Low halves of key[0..n-1]: records of the class, what is worth most first; the high halves ascend.
  * They are staged in places that no resident takes, in front of what was filled before, which is
  * given up where it is in the way. by_age[0..]: the slots that have to be read. In hot lists they
@@ -49,7 +64,8 @@ static int layer_of(const struct stream *s, int record)
 static int stage_records(struct stream *s, int class_index, int n, uint64_t worth)
 {
     struct pool *p = &s->pool[class_index];
-    int places = p->capacity - p->residents, filled = count_filled(s, p), taken = 0;
+    turn_collect(s, false); /* what has arrived can be given up at once */
+    int places = p->capacity - p->residents, filled = count_filled(s, p), taken = 0, own = 0;
     n = n < places ? n : places > 0 ? places : 0;
     for (int j = n - 1; j >= 0; j--) {
         int record = (int)(uint32_t)s->key[j], l = layer_of(s, record);
@@ -58,18 +74,17 @@ static int stage_records(struct stream *s, int class_index, int n, uint64_t wort
         if (i >= 0) {
             slot_prefer(s, i);
             s->slot[i].used = used;
+            own++;
             continue;
         }
-        if (filled == places && p->filled.oldest >= 0)
-            slot_drop(s, p->filled.oldest);
-        else
-            filled++;
-        if ((i = slot_take_idle(s, class_index)) < 0)
+        if ((i = take_place(s, class_index, places, &filled, own)) < 0)
             break;
         s->slot[i].is_filled = true;
         s->slot[i].used = used;
         slot_assign(s, i, l, x, SLOT_STAGED);
         s->by_age[taken++] = i;
+        filled++;
+        own++;
     }
     return taken;
 }
