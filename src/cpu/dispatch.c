@@ -91,10 +91,14 @@ static void set_arm(struct cpu_matmul *m, enum cpu_isa isa)
     if (isa == CPU_ISA_NEON_PLAIN) {
         cpu_set_direct256_neon(m);
         cpu_set_direct32_neon(m);
+        cpu_set_window256_neon(m);
+        cpu_set_window32_neon(m);
         cpu_set_tile_neon(m);
     } else {
         cpu_set_direct256_neon_dot(m);
         cpu_set_direct32_neon_dot(m);
+        cpu_set_window256_neon_dot(m);
+        cpu_set_window32_neon_dot(m);
         cpu_set_tile_neon_dot(m);
     }
 }

@@ -589,6 +589,9 @@ static void run(struct check *c, enum cpu_isa isa)
             check_dot_int(c, type, name);
             if (table.direct[type])
                 check_direct(c, type, name);
+            /* Two to eight rows would be decoded one by one. AVX2 has tiles for K types instead. */
+            check_ok(c, !table.direct[type] || table.window[type] || isa == CPU_ISA_AVX2,
+                     "%s has a window kernel for %s", name, tensor_type_info(type)->name);
             if (table.tile[type].unpack)
                 check_tile(c, type, name);
             if (table.panel[type])

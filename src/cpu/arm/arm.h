@@ -18,6 +18,10 @@ void cpu_set_direct256_neon(struct cpu_matmul *m);
 void cpu_set_direct256_neon_dot(struct cpu_matmul *m);
 void cpu_set_direct32_neon(struct cpu_matmul *m);
 void cpu_set_direct32_neon_dot(struct cpu_matmul *m);
+void cpu_set_window256_neon(struct cpu_matmul *m);
+void cpu_set_window256_neon_dot(struct cpu_matmul *m);
+void cpu_set_window32_neon(struct cpu_matmul *m);
+void cpu_set_window32_neon_dot(struct cpu_matmul *m);
 void cpu_set_tile_neon(struct cpu_matmul *m); /* the pack, and the types */
 void cpu_set_tile_neon_dot(struct cpu_matmul *m);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The products of prefill tiles with NEON: lanes are activation rows, so there are no sums across
- * lanes, and four bytes of a weight row at a time meet four bytes of each activation row. Compiled
- * twice, with the dot product extension and without. */
+/* The products of prefill tiles with NEON (lanes_neon.h). Compiled twice, with the dot product
+ * extension and without. */
+#include "cpu/arm/lanes_neon.h"
 #include "cpu/arm/tile_neon.h"
 
-enum { CHAINS = 8, W_ROWS = 2 };
+#define W_ROWS 2
 
 /* How a row is scaled, all constants where this is inlined. */
 struct form {
@@ -13,30 +13,6 @@ struct form {
     int min_values;   /* values of a minimum; 0: none. 16 with blocks of 32: one for both halves */
     bool halves;      /* two float scales a block of 32 */
 };
-
-/* Bytes 4j .. 4j + 3 of w with four bytes of each of four activation rows. */
-INLINE int32x4_t dot_lane(int32x4_t sum, int8x16_t q, int8x16_t w, const int j)
-{
-#ifdef __ARM_FEATURE_DOTPROD
-    switch (j) {
-    case 0:
-        return vdotq_laneq_s32(sum, q, w, 0);
-    case 1:
-        return vdotq_laneq_s32(sum, q, w, 1);
-    case 2:
-        return vdotq_laneq_s32(sum, q, w, 2);
-    default:
-        return vdotq_laneq_s32(sum, q, w, 3);
-    }
-#else
-    int32x4_t words = vreinterpretq_s32_s8(w);
-    int32_t word = j == 0   ? vgetq_lane_s32(words, 0)
-                   : j == 1 ? vgetq_lane_s32(words, 1)
-                   : j == 2 ? vgetq_lane_s32(words, 2)
-                            : vgetq_lane_s32(words, 3);
-    return dot_bytes(sum, vreinterpretq_s8_s32(vdupq_n_s32(word)), q);
-#endif
-}
 
 /* Sums over values at .. at + n - 1 of two weight rows and 4 * `quads` activation rows. */
 INLINE void sum_values(const uint8_t *const w[W_ROWS], const struct cpu_tile_acts *x, size_t at,
@@ -160,12 +136,8 @@ INLINE void multiply_two(const uint8_t *const w[W_ROWS], int w_rows,
     }
     for (int r = 0; r < w_rows; r++) {
         float results[CPU_TILE_ROWS];
-        for (int i = 0; i < quads; i++) {
-            float32x4_t s[4];
-            for (int p = 0; p < 4; p++)
-                s[p] = vaddq_f32(chains[p][r][i], chains[p + 4][r][i]);
-            vst1q_f32(results + 4 * i, vaddq_f32(vaddq_f32(s[0], s[2]), vaddq_f32(s[1], s[3])));
-        }
+        for (int i = 0; i < quads; i++)
+            vst1q_f32(results + 4 * i, add_chains(&chains[0][r][i], W_ROWS * 4));
         for (int t = 0; t < rows; t++)
             y[(size_t)t * y_stride + (size_t)r] = results[t];
     }
@@ -204,22 +176,6 @@ PRODUCT(256_s32_min32, 256, 32, 32, false)
 
 /* --- activations --- */
 
-/* Words of four rows to four registers whose lanes are rows. */
-INLINE void pack_four(const int16_t *const q[4], int8_t *out)
-{
-    int32x4_t v[4];
-    for (int r = 0; r < 4; r++)
-        v[r] = vreinterpretq_s32_s8(narrow(q[r]));
-    int64x2_t a = vreinterpretq_s64_s32(vtrn1q_s32(v[0], v[1]));
-    int64x2_t b = vreinterpretq_s64_s32(vtrn2q_s32(v[0], v[1]));
-    int64x2_t c = vreinterpretq_s64_s32(vtrn1q_s32(v[2], v[3]));
-    int64x2_t d = vreinterpretq_s64_s32(vtrn2q_s32(v[2], v[3]));
-    vst1q_s8(out, vreinterpretq_s8_s64(vtrn1q_s64(a, c)));
-    vst1q_s8(out + 64, vreinterpretq_s8_s64(vtrn1q_s64(b, d)));
-    vst1q_s8(out + 128, vreinterpretq_s8_s64(vtrn2q_s64(a, c)));
-    vst1q_s8(out + 192, vreinterpretq_s8_s64(vtrn2q_s64(b, d)));
-}
-
 static void pack(const struct quant_act *x, int t0, int rows, struct cpu_tile_acts *out)
 {
     for (int i = 0; i < CPU_TILE_ROWS; i += 4) {
@@ -229,10 +185,9 @@ static void pack(const struct quant_act *x, int t0, int rows, struct cpu_tile_ac
             row[r] = t0 + (i + r < rows ? i + r : rows - 1);
             q[r] = codes_of(x, row[r]);
         }
-        for (int k = 0; k < x->n; k += 16) {
-            const int16_t *at[4] = {q[0] + k, q[1] + k, q[2] + k, q[3] + k};
-            pack_four(at, (int8_t *)out->q + (size_t)k * CPU_TILE_ROWS + 4 * i);
-        }
+        for (int k = 0; k < x->n; k += 16)
+            pack_four(q, k, (int8_t *)out->q + (size_t)k * CPU_TILE_ROWS + 4 * i,
+                      4 * CPU_TILE_ROWS);
         for (int r = 0; r < 4; r++) {
             const int16_t *sum = sums_of(x, row[r]);
             for (int b = 0; b < x->n / x->block; b++)
