@@ -410,8 +410,10 @@ bool strata_profile_get(const struct strata_model *m, bool of_prompts, struct st
 double strata_memory_speed(int threads);
 
 /* Writes down from now on which experts are selected (docs/formats.md, "Trace"), for
- * `strata replay`. The model is loaded. */
-bool strata_trace_begin(struct strata_model *m, const char *path, struct strata_error *e);
+ * `strata replay`, with what the routers of the next layer, or (guess_layers 2) of the next two, say
+ * beforehand. The model is loaded. */
+bool strata_trace_begin(struct strata_model *m, const char *path, int guess_layers,
+                        struct strata_error *e);
 /* The end of the trace; without one it does nothing. What failed meanwhile is said here. */
 bool strata_trace_end(struct strata_model *m, struct strata_error *e);
 /* Notes from now on what every wait for the drive was for. The model was opened with `explain` and is

@@ -429,7 +429,7 @@ static bool prepare(struct bench *b, struct strata_error *e)
                     "depth, prompt and answer are %zu tokens, the context holds %d", need,
                     plan.ctx);
     return read_ids(b, e) && allocate(b, e) && count_bytes(b, e) && load_model(b->model, e) &&
-           (!trace || strata_trace_begin(b->model, trace, e)) &&
+           (!trace || strata_trace_begin(b->model, trace, option_trace_guesses(b->o), e)) &&
            (b->session = strata_session_create(b->model, e)) != NULL;
 }
 

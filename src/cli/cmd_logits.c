@@ -185,7 +185,7 @@ static bool open_dump(struct logits *l, struct strata_error *e)
 static bool begin_notes(struct logits *l, struct strata_error *e)
 {
     const char *path = option_text(l->o, OPTION_TRACE);
-    return (!path || strata_trace_begin(l->model, path, e)) &&
+    return (!path || strata_trace_begin(l->model, path, option_trace_guesses(l->o), e)) &&
            (!option_given(l->o, OPTION_EXPLAIN) || strata_explain_begin(l->model, e));
 }
 

@@ -134,7 +134,7 @@ static bool start(struct run *r, struct strata_error *e)
         !load_model(r->model, e))
         return false;
     const char *trace = option_text(r->o, OPTION_TRACE);
-    if (trace && !strata_trace_begin(r->model, trace, e))
+    if (trace && !strata_trace_begin(r->model, trace, option_trace_guesses(r->o), e))
         return false;
     if (option_given(r->o, OPTION_EXPLAIN) && !strata_explain_begin(r->model, e))
         return false;

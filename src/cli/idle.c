@@ -10,6 +10,7 @@ static const struct {
     enum option option, beside;
 } companions[] = {
     {OPTION_MOCE_KEEP, OPTION_MOCE},
+    {OPTION_TRACE_GUESSES, OPTION_TRACE},
     {OPTION_PROMPT_MOCE, OPTION_MOCE},
     {OPTION_MTP_RIGHT, OPTION_MTP},
 };

@@ -27,7 +27,7 @@ enum option {
     OPTION_BENCH_PROMPT, OPTION_BENCH_TOKENS, OPTION_DEPTH, OPTION_REPS, OPTION_ARMS,
     OPTION_ARCH, OPTION_MIX, OPTION_LAYERS, OPTION_VOCAB, OPTION_NGRAM_BASE, OPTION_IDS_LEN,
     OPTION_SYNTH_SEED, OPTION_MTP, OPTION_MTP_RIGHT, OPTION_DRY_RUN, OPTION_RECORD,
-    OPTION_TRACE, OPTION_SHARES, OPTION_AHEADS, OPTION_MOCES, OPTION_DRIVE, OPTION_COMPUTE, OPTION_CSV,
+    OPTION_TRACE, OPTION_TRACE_GUESSES, OPTION_SHARES, OPTION_AHEADS, OPTION_MOCES, OPTION_DRIVE, OPTION_COMPUTE, OPTION_CSV,
     OPTION_SVG, OPTION_SIDECAR, OPTION_CHECKSUMS, OPTION_VERIFY,
     OPTION_EXPLAIN, OPTION_FORECAST, OPTION_PLAN_TRACE, OPTION_PROBE, OPTION_AGAINST, OPTION_REF, OPTION_REPEAT, OPTION_KLD_TOKENS,
     /* sampling */
@@ -127,6 +127,12 @@ static inline bool option_given(const struct options *o, enum option which)
 static inline const char *option_text(const struct options *o, enum option which)
 {
     return o->value[which].text;
+}
+
+/* Layers ahead whose routers a trace asks. */
+static inline int option_trace_guesses(const struct options *o)
+{
+    return option_given(o, OPTION_TRACE_GUESSES) ? (int)o->value[OPTION_TRACE_GUESSES].whole : 1;
 }
 
 #endif

@@ -197,7 +197,8 @@ static bool describe_arena(struct strata_model *m, struct trace_head *h, struct 
     return ok && (!text->failed || err_set(e, ERR_MEMORY, "out of memory: a trace"));
 }
 
-static bool open_writer(struct strata_model *m, struct tracing *t, const char *path, struct err *e)
+static bool open_writer(struct strata_model *m, struct tracing *t, const char *path,
+                        int guess_layers, struct err *e)
 {
     const struct model_info *i = model_info(m->network);
     int ranks = i->experts < STREAM_RANKS_MOST ? i->experts : STREAM_RANKS_MOST;
@@ -205,7 +206,7 @@ static bool open_writer(struct strata_model *m, struct tracing *t, const char *p
                            .experts = i->experts,
                            .used = i->experts_used,
                            .ranks = ranks,
-                           .guess_layers = 2,
+                           .guess_layers = guess_layers,
                            .has_counts = true};
     struct json_out text = {0};
     memcpy(h.fingerprint, m->fingerprint, sizeof h.fingerprint);
@@ -220,7 +221,8 @@ static bool open_writer(struct strata_model *m, struct tracing *t, const char *p
     return t->writer != NULL;
 }
 
-bool strata_trace_begin(struct strata_model *m, const char *path, struct strata_error *error)
+bool strata_trace_begin(struct strata_model *m, const char *path, int guess_layers,
+                        struct strata_error *error)
 {
     struct err e;
     err_clear(&e);
@@ -228,13 +230,15 @@ bool strata_trace_begin(struct strata_model *m, const char *path, struct strata_
         err_set(&e, ERR_USAGE, "%s: a trace needs a loaded model", m->path);
     else if (!m->stream)
         err_set(&e, ERR_USAGE, "%s: has no experts that could be traced", m->path);
+    else if (guess_layers != 1 && guess_layers != 2)
+        err_set(&e, ERR_USAGE, "guess_layers is %d: it must be 1 or 2", guess_layers);
     else if (m->tracing)
         err_set(&e, ERR_USAGE, "%s: a trace is being written already", m->path);
     else if (model_info(m->network)->has_draft)
         err_set(&e, ERR_USAGE,
                 "%s: a trace cannot hold the turns of a draft layer: trace without it", m->path);
     struct tracing *t = e.code ? NULL : mem_alloc(sizeof *t, "a trace", &e);
-    if (t && !open_writer(m, t, path, &e)) {
+    if (t && !open_writer(m, t, path, guess_layers, &e)) {
         mem_free(t);
         t = NULL;
     }
@@ -242,8 +246,8 @@ bool strata_trace_begin(struct strata_model *m, const char *path, struct strata_
         t->inner = m->experts;
         t->stream = m->stream;
         m->experts = (struct expert_source){
-            t,           trace_begin, trace_next,      trace_end, trace_guess_ranks,
-            trace_guess, trace_bonus, trace_far_ranks};
+            t,           trace_begin, trace_next, trace_end, trace_guess_ranks,
+            trace_guess, trace_bonus, guess_layers == 2 ? trace_far_ranks : NULL};
         m->tracing = t;
     }
     return session_report(error, &e);

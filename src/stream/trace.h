@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Traces of routing (docs/formats.md, "Trace"): which experts every token selected in every layer,
  * with weights and with the guess that could be made before. STRTRC02 says besides what arena the
- * run had and what it counted, so that a replay can prove itself; STRTRC01 is the older form
- * without.
+ * run had and what it counted, so that a replay can prove itself; STRTRC03 has the guesses two layers
+ * ahead too; STRTRC01 is the older form without.
  *
  * Unlike other files of ours a trace is written as it comes, under its name: what a killed run
  * leaves is read up to its last whole turn. */
@@ -16,7 +16,6 @@
 
 #define TRACE_CLASSES 8
 #define TRACE_NO_EXPERT 65535 /* a rank of a guess that was not made */
-#define TRACE_FAR_LINE "guess_layers=2\n" /* of the header's text, with guesses two layers ahead */
 
 struct trace_layer {
     uint64_t record_bytes; /* in the arena, whole pages; 0: the layer has no experts */
@@ -30,7 +29,7 @@ struct trace_head {
     struct trace_layer *layer; /* [layers] */
     int classes;
     uint32_t slots[TRACE_CLASSES]; /* places for residents */
-    char *text; /* lines key=value: arena, policy and options of the run; read: also guess_layers */
+    char *text; /* lines key=value: arena, policy and options of the run */
     bool has_counts;
 };
 
@@ -67,8 +66,8 @@ void trace_layer_rows(struct trace_writer *w, int rows, const int32_t *ids, cons
                       const struct trace_guess guess[], const uint32_t counts[TRACE_COUNTS]);
 /* The turn ends; one that was cut short is taken back. */
 void trace_turn_end(struct trace_writer *w, bool is_whole);
-/* Writes `text` (lines key=value, may be NULL) and the end; a plain decode or one prompt of a model
- * with less than 256 experts becomes a STRTRC01, without guesses two layers ahead. Frees the writer
+/* Writes `text` (lines key=value, may be NULL) and the end; without guesses two layers ahead a
+ * plain decode or one prompt of a model with less than 256 experts becomes a STRTRC01. Frees the writer
  * in any case. */
 bool trace_close(struct trace_writer *w, const char *text, struct err *e);
 

@@ -118,17 +118,6 @@ static const char *find_value(const char *lines, const char *key, char *room, si
     return NULL;
 }
 
-/* The one line of the text that says what lies where. */
-static bool read_guess_layers(struct trace *t, struct err *e)
-{
-    char text[16];
-    const char *v = find_value(t->head.text, "guess_layers", text, sizeof text);
-    t->head.guess_layers = v && !strcmp(v, "2") ? 2 : 1;
-    return !v || !strcmp(v, "1") || !strcmp(v, "2") ||
-           err_set(e, ERR_FORMAT, "%s: guess_layers is \"%s\": this program reads 1 and 2", t->path,
-                   v);
-}
-
 static bool read_head_2(struct trace *t, size_t *end, struct err *e)
 {
     struct trace_head *h = &t->head;
@@ -151,7 +140,8 @@ static bool read_head_2(struct trace *t, size_t *end, struct err *e)
     h->text = mem_copy_text((const char *)b + V2_FIXED_BYTES, text, e);
     t->row_bytes = 6 * (size_t)h->used + 2 * (size_t)h->ranks;
     *end = bytes;
-    return h->text && read_guess_layers(t, e) && read_layers(t, b + V2_FIXED_BYTES + text, e);
+    h->guess_layers = t->version - 1;
+    return h->text && read_layers(t, b + V2_FIXED_BYTES + text, e);
 }
 
 /* ---- records ---- */
@@ -298,8 +288,8 @@ static bool read_version(struct trace *t, struct err *e)
     if (t->size < V1_HEAD_BYTES || memcmp(t->bytes, "STRTRC0", 7))
         return err_set(e, ERR_FORMAT, "%s: not a trace of strata", t->path);
     t->version = t->bytes[7] - '0';
-    return t->version == 1 || t->version == 2 ||
-           err_set(e, ERR_FORMAT, "%s: a trace of version %d, this program reads 1 and 2", t->path,
+    return (t->version >= 1 && t->version <= 3) ||
+           err_set(e, ERR_FORMAT, "%s: a trace of version %d, this program reads 1, 2 and 3", t->path,
                    t->version);
 }
 

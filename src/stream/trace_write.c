@@ -92,9 +92,8 @@ static void put_u64(struct trace_writer *w, uint64_t v)
 
 static void put_head(struct trace_writer *w, const struct trace_head *h)
 {
-    const char *far = w->has_far ? TRACE_FAR_LINE : "";
-    size_t own = h->text ? strlen(h->text) : 0, text = strlen(far) + own;
-    put(w, "STRTRC02", 8);
+    size_t text = h->text ? strlen(h->text) : 0;
+    put(w, w->has_far ? "STRTRC03" : "STRTRC02", 8);
     put_u32(w, (uint32_t)(56 + text + 12 * (size_t)h->layers + 4 * (size_t)h->classes));
     put_u32(w, (uint32_t)h->layers);
     put_u32(w, (uint32_t)h->experts);
@@ -104,8 +103,7 @@ static void put_head(struct trace_writer *w, const struct trace_head *h)
     put_u32(w, h->has_counts);
     put_u32(w, (uint32_t)text);
     put_u32(w, (uint32_t)h->classes);
-    put(w, far, strlen(far));
-    put(w, h->text ? h->text : "", own);
+    put(w, h->text ? h->text : "", text);
     for (int l = 0; l < h->layers; l++) {
         put_u64(w, h->layer[l].record_bytes);
         put_u32(w, h->layer[l].class_index);
@@ -230,10 +228,10 @@ void trace_turn_end(struct trace_writer *w, bool is_whole)
 
 /* ---- the end ---- */
 
-/* STRTRC01 has ids of 8 bits and no place for what a run was like. */
+/* STRTRC01 has ids of 8 bits and no place for what a run was like, or for guesses two layers ahead. */
 static bool fits_version_1(const struct trace_writer *w)
 {
-    return w->experts < V1_NO_EXPERT + 1 && w->layers_with_experts == w->layers && w->is_plain &&
+    return !w->has_far && w->experts < V1_NO_EXPERT + 1 && w->layers_with_experts == w->layers && w->is_plain &&
            ((w->windows > 0 && !w->bands) || (w->bands == 1 && !w->windows));
 }
 

@@ -113,7 +113,7 @@ static double run(const struct io_drive *drive, const struct strata_options *o, 
     struct work w = {.inner = f.model->experts, .io = f.model->io};
     f.model->experts = (struct expert_source){&w,         work_begin, work_next, work_end,
                                               work_ranks, work_guess, work_bonus, NULL};
-    fixture_ok(strata_trace_begin(f.model, TRACE, &e), &e);
+    fixture_ok(strata_trace_begin(f.model, TRACE, 1, &e), &e);
     f.session = strata_session_create(f.model, &e);
     assert_non_null(f.session);
     int32_t ids[N];
