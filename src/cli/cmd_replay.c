@@ -244,7 +244,7 @@ static bool add_share(struct job *j, double share, struct strata_error *e)
                 if (!replay_has_guesses(j->trace, &c))
                     return fail(e, STRATA_USAGE,
                                 "%s: has no router's guesses two layers ahead, for --read-ahead "
-                                "%s: traces of `run` have", j->o->word, ahead);
+                                "%s: --trace-guesses 2 of `run` writes them", j->o->word, ahead);
                 c.policy = policies[p];
                 c.no_look_ahead = c.ahead.is_off;
                 c.moce = (float)strength;
