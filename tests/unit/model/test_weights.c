@@ -157,16 +157,15 @@ static void copy_file(const char *from, const char *to)
 /* A file in memory: many systems have no direct I/O there. */
 static void where_there_is_no_direct_io_too(void **state)
 {
-    char path[] = "/dev/shm/strata-weights-XXXXXX", from[512];
-    int fd = mkstemp(path);
-    if (fd < 0)
-        skip();
-    file_close(fd);
+    struct test_folder folder;
+    char from[512];
+    test_folder_begin(&folder);
     snprintf(from, sizeof from, TEST_DATA "/fixtures/models/%s.gguf", models[0]);
+    const char *path = test_folder_name(&folder, "copy.gguf");
     copy_file(from, path);
     load(path, true);
     load(path, false);
-    remove(path);
+    test_folder_end(&folder);
 }
 
 int main(void)
