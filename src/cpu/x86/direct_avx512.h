@@ -24,6 +24,7 @@ struct direct_layout {
     int min;        /* the same of the minimums */
     bool scale_32;  /* 32 values share a scale */
     int bias;       /* signs are kept apart, and codes below this; 0: codes have no signs */
+    bool woven;     /* places of the activations are those of take_woven */
 };
 
 /* d_at of IQ1_M: d is spread over the last eight bytes. */
@@ -35,42 +36,79 @@ struct wide_block {
     __m512i codes[4];      /* 64 unsigned bytes each */
     __mmask64 negative[4]; /* of which codes, where there is a bias */
     __m512i scales;        /* words in the lower half: of 16 places each */
+    __m512i woven[2];      /* instead, of the words of codes 0 and 1, and of 2 and 3 */
     __m256i offset, min;   /* words; the products of the offset are part of the sum */
 };
 
 typedef void wide_block_fn(const uint8_t *b, struct wide_block *out);
 
-/* The activation row as bytes, with sums as the types want them. */
+/* Blocks of a group: they may belong to several weight rows. */
+#define GROUP 8
+
+/* The activation row as bytes, with sums as the types want them. Its first blocks follow once more
+ * behind its last: a group that starts in one weight row and ends in another finds all it needs in
+ * one piece. */
 struct activations {
-    _Alignas(64) int8_t q[CPU_DIRECT_MOST_N];
-    _Alignas(16) int16_t bsum32[CPU_DIRECT_MOST_N / 32];
-    const int16_t *bsum16;
-    const float *d;
+    _Alignas(64) int8_t q[CPU_DIRECT_MOST_N + 256 * (GROUP - 1)];
+    _Alignas(32) int16_t bsum16[CPU_DIRECT_MOST_N / 16 + 16 * (GROUP - 1)];
+    _Alignas(16) int16_t bsum32[CPU_DIRECT_MOST_N / 32 + 8 * (GROUP - 1)];
+    float d[CPU_DIRECT_MOST_N / 256 + GROUP - 1];
     int blocks;
 };
 
 /* What eight blocks add to the chains of each activation row: lanes to be added. */
 struct group_sums {
-    __m512i sum[DIRECT_ROWS][8];
-    __m128i min[DIRECT_ROWS][8];
+    __m512i sum[DIRECT_ROWS][GROUP];
+    __m128i min[DIRECT_ROWS][GROUP];
 };
 
-/* 32 codes of 16 bits to bytes; order[i] is the group of 32 values that stands at place i. */
+/* The 256 activations at q as bytes, group 4t + m of 8 in quadword t of register m: so the groups
+ * of a quadword of weights go to all four registers, and those of a scale to one quadword of them.
+ */
+static inline void take_woven(const int16_t *q, int8_t *out)
+{
+    __m512i half[2][2];
+    for (int i = 0; i < 4; i++) {
+        __m256i first = _mm512_cvtepi16_epi8(_mm512_loadu_si512(q + 64 * i));
+        __m256i second = _mm512_cvtepi16_epi8(_mm512_loadu_si512(q + 64 * i + 32));
+        half[i / 2][i % 2] = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
+    }
+    for (int m = 0; m < 4; m++) {
+        __m512i at =
+            _mm512_add_epi64(_mm512_setr_epi64(0, 4, 8, 12, 0, 4, 8, 12), _mm512_set1_epi64(m));
+        __m512i a = _mm512_permutex2var_epi64(half[0][0], at, half[0][1]);
+        __m512i b = _mm512_permutex2var_epi64(half[1][0], at, half[1][1]);
+        _mm512_store_si512(out + 64 * m, _mm512_mask_blend_epi64(0xf0, a, b));
+    }
+}
+
+/* 32 codes of 16 bits to bytes; order[i] is the group of 32 values that stands at place i. NULL:
+ * they are woven. */
 static inline void take_activations(struct activations *out, const struct quant_act *x, int t,
                                     const int order[8])
 {
-    const int16_t *q = codes_of(x, t);
-    out->bsum16 = sums_of(x, t);
-    out->d = scales_of(x, t);
+    const int16_t *q = codes_of(x, t), *bsum = sums_of(x, t);
+    const float *d = scales_of(x, t);
     out->blocks = x->n / 256;
-    for (int k = 0; k < x->n; k += 256) {
-        for (int i = 0; i < 8; i++) {
-            __m512i words = _mm512_loadu_si512(q + k + 32 * order[i]);
-            _mm256_store_si256((__m256i *)(out->q + k + 32 * i), _mm512_cvtepi16_epi8(words));
+    for (int k = 0; k < out->blocks; k++) {
+        for (int i = 0; order && i < 8; i++) {
+            __m512i words = _mm512_loadu_si512(q + 256 * k + 32 * order[i]);
+            _mm256_store_si256((__m256i *)(out->q + 256 * k + 32 * i), _mm512_cvtepi16_epi8(words));
         }
+        if (!order)
+            take_woven(q + 256 * k, out->q + 256 * k);
+        __m256i sums = load16(bsum + 16 * k);
+        _mm256_store_si256((__m256i *)(out->bsum16 + 16 * k), sums);
+        sums = _mm256_madd_epi16(sums, _mm256_set1_epi16(1));
+        _mm_store_si128((__m128i *)(out->bsum32 + 8 * k), _mm256_cvtepi32_epi16(sums));
+        out->d[k] = d[k];
     }
-    for (int i = 0; i < x->n / 32; i++)
-        out->bsum32[i] = (int16_t)(out->bsum16[2 * i] + out->bsum16[2 * i + 1]);
+    for (int i = 0, k = out->blocks; i < GROUP - 1; i++, k++) {
+        memcpy(out->q + 256 * k, out->q + 256 * i, 256);
+        memcpy(out->bsum16 + 16 * k, out->bsum16 + 16 * i, 16 * sizeof *out->bsum16);
+        memcpy(out->bsum32 + 8 * k, out->bsum32 + 8 * i, 8 * sizeof *out->bsum32);
+        out->d[k] = out->d[i];
+    }
 }
 
 /* Places of the groups in the file's order. */
@@ -119,7 +157,7 @@ INLINE void add_block(const struct wide_block *w, const struct activations *x, i
 {
     const __m512i zero = _mm512_setzero_si512();
     for (int r = 0; r < rows; r++) {
-        __m512i sum = zero;
+        __m512i sum = zero, before = zero;
         if (l.offset)
             sum = _mm512_zextsi256_si512(times_sums(w->offset, &x[r], k, l.offset));
         for (int j = 0; j < 4; j++) {
@@ -127,7 +165,11 @@ INLINE void add_block(const struct wide_block *w, const struct activations *x, i
             if (l.bias)
                 q = _mm512_mask_sub_epi8(q, w->negative[j], zero, q);
             __m512i products = _mm512_maddubs_epi16(w->codes[j], q);
-            sum = multiply_add(sum, products, four_scales(w->scales, 4 * j));
+            if (!l.woven)
+                sum = multiply_add(sum, products, four_scales(w->scales, 4 * j));
+            else if (j % 2) /* four products fit 16 bits: 4 * 63 * 127 */
+                sum = multiply_add(sum, _mm512_add_epi16(before, products), w->woven[j / 2]);
+            before = products;
         }
         out->sum[r][at] = sum;
         if (l.min) {
@@ -137,24 +179,6 @@ INLINE void add_block(const struct wide_block *w, const struct activations *x, i
                 out->min[r][at] = _mm_add_epi32(out->min[r][at], _mm256_extracti128_si256(min, 1));
         }
     }
-}
-
-/* Weight rows that share a group of eight blocks. */
-INLINE int rows_together(int blocks)
-{
-    return blocks <= 4 ? 8 / blocks : 1;
-}
-
-/* Eight scales of an activation row from block g on; those of a short row again for each weight
- * row. */
-INLINE __m256 scales_for_group(const float *d, int g, int blocks)
-{
-    static const int32_t lane_of[5][8] = {
-        {0}, {0}, {0, 1, 0, 1, 0, 1, 0, 1}, {0, 1, 2, 0, 1, 2}, {0, 1, 2, 3, 0, 1, 2, 3}};
-    __m256 all = load_scales(d + g, blocks - g);
-    if (blocks > 4)
-        return all;
-    return _mm256_permutevar8x32_ps(all, _mm256_loadu_si256((const __m256i *)lane_of[blocks]));
 }
 
 /* Sums `n` rows of `blocks` <= 4 chains that stand one behind another, each as add_tree does with
@@ -174,74 +198,117 @@ INLINE void add_short_trees(__m256 chain, int blocks, int n, float *y)
         y[i] = sum[i * step];
 }
 
-/* `n` <= rows_together weight rows times `rows` (at most DIRECT_ROWS) activation rows. What `sums`
- * holds where no block is counts for nothing, since d is +0 there. */
-INLINE void direct_group(const uint8_t *w, const int n, const struct activations *x, const int rows,
-                         const struct direct_layout l, wide_block_fn *take_apart,
-                         struct group_sums *sums, float *y, size_t y_stride)
+/* What a group adds to the chains: scales and sums as floats. */
+struct products {
+    __m256 d[DIRECT_ROWS], sum[DIRECT_ROWS], dmin[DIRECT_ROWS], min[DIRECT_ROWS];
+};
+
+/* The chains of a weight row and each activation row. Chain b mod 8 is in the lane that block b has
+ * in its group: rows that start within a group have all lanes turned, which add_tree does not see.
+ */
+struct chains {
+    __m256 of[DIRECT_ROWS];
+    int done; /* blocks that are in them */
+    float *y;
+    size_t y_stride;
+};
+
+/* Ends a weight row. */
+INLINE void end_row(struct chains *c, const int rows)
 {
-    const int blocks = x->blocks;
-    __m256 chain[DIRECT_ROWS];
-    for (int r = 0; r < rows; r++)
-        chain[r] = _mm256_setzero_ps();
-    for (int g = 0; g < blocks; g += 8) {
-        int count = blocks - g < 8 ? blocks - g : 8;
-        const uint8_t *first = w + g * l.block_bytes, *at = first;
-        for (int i = 0; i < n; i++) {
-            for (int b = 0; b < count; b++, at += l.block_bytes) {
-                x86_prefetch_ahead(at, l.block_bytes);
-                struct wide_block block;
-                take_apart(at, &block);
-                add_block(&block, x, g + b, rows, l, sums, i * count + b);
-            }
-        }
-        __m256 dw = load_d(first, l, n * count), dmin = dw;
-        dw = _mm256_mul_ps(dw, _mm256_set1_ps(l.d_factor)); /* exact */
-        if (l.min)
-            dmin = x86_load_halves(first + l.d_at + 2, l.block_bytes, n * count);
-        for (int r = 0; r < rows; r++) {
-            __m256 dx = scales_for_group(x[r].d, g, blocks);
-            __m256 isum = _mm256_cvtepi32_ps(sum_wide(sums->sum[r]));
-            chain[r] = _mm256_fmadd_ps(_mm256_mul_ps(dw, dx), isum, chain[r]);
-            if (l.min) {
-                __m256 msum = _mm256_cvtepi32_ps(sum_narrow(sums->min[r]));
-                chain[r] = _mm256_fnmadd_ps(_mm256_mul_ps(dmin, dx), msum, chain[r]);
-            }
-        }
+    for (int r = 0; r < rows; r++) {
+        c->y[(size_t)r * c->y_stride] = add_tree(c->of[r]);
+        c->of[r] = _mm256_setzero_ps();
     }
-    for (int r = 0; r < rows; r++, y += y_stride) {
-        if (blocks <= 4)
-            add_short_trees(chain[r], blocks, n, y);
-        else
-            *y = add_tree(chain[r]);
+    c->y++;
+    c->done = 0;
+}
+
+/* Adds what lanes `from` to `to` - 1 of the group say. */
+INLINE void add_lanes(struct chains *c, const int rows, const struct direct_layout l,
+                      const struct products *p, int from, int to)
+{
+    __mmask8 lanes = (__mmask8)((1 << to) - (1 << from));
+    for (int r = 0; r < rows; r++) {
+        c->of[r] = _mm256_mask3_fmadd_ps(p->d[r], p->sum[r], c->of[r], lanes);
+        if (l.min)
+            c->of[r] = _mm256_mask3_fnmadd_ps(p->dmin[r], p->min[r], c->of[r], lanes);
     }
 }
 
+/* The next `count` blocks, at `w`, times the blocks of the activation rows from block k on. What
+ * `sums` holds where no block is counts for nothing. */
+INLINE void direct_group(const uint8_t *w, const int count, const struct activations *x, int k,
+                         const int rows, const struct direct_layout l, wide_block_fn *take_apart,
+                         struct group_sums *sums, struct chains *c)
+{
+    const int blocks = x->blocks;
+    struct products p;
+    for (int b = 0; b < count; b++) {
+        const uint8_t *at = w + b * l.block_bytes;
+        x86_prefetch_ahead(at, l.block_bytes);
+        struct wide_block block;
+        take_apart(at, &block);
+        add_block(&block, x, k + b, rows, l, sums, b);
+    }
+    __m256 dw = load_d(w, l, count), dmin = dw;
+    dw = _mm256_mul_ps(dw, _mm256_set1_ps(l.d_factor)); /* exact */
+    if (l.min)
+        dmin = x86_load_halves(w + l.d_at + 2, l.block_bytes, count);
+    for (int r = 0; r < rows; r++) {
+        __m256 dx = _mm256_loadu_ps(x[r].d + k);
+        p.d[r] = _mm256_mul_ps(dw, dx);
+        p.sum[r] = _mm256_cvtepi32_ps(sum_wide(sums->sum[r]));
+        if (l.min) {
+            p.dmin[r] = _mm256_mul_ps(dmin, dx);
+            p.min[r] = _mm256_cvtepi32_ps(sum_narrow(sums->min[r]));
+        }
+    }
+    if (blocks <= 4) { /* whole rows */
+        add_lanes(c, rows, l, &p, 0, 8);
+        for (int r = 0; r < rows; r++) {
+            add_short_trees(c->of[r], blocks, count / blocks, c->y + (size_t)r * c->y_stride);
+            c->of[r] = _mm256_setzero_ps();
+        }
+        c->y += count / blocks;
+        return;
+    }
+    for (int from = 0; from < count;) {
+        int to = from + blocks - c->done < count ? from + blocks - c->done : count;
+        add_lanes(c, rows, l, &p, from, to);
+        c->done += to - from;
+        from = to;
+        if (c->done == blocks)
+            end_row(c, rows);
+    }
+}
+
+/* Weight rows are one stream of blocks, of which eight make a group, or those of as many whole rows
+ * as there is room for where a row has at most four. */
 INLINE void direct_rows(const void *w, int w_rows, const struct quant_act *x, int t, const int rows,
                         float *y, size_t y_stride, const int order[8], const struct direct_layout l,
                         wide_block_fn *take_apart)
 {
     struct activations a[DIRECT_ROWS];
     struct group_sums sums;
+    struct chains c = {.y = y, .y_stride = y_stride};
     for (int r = 0; r < rows; r++) {
         take_activations(&a[r], x, t + r, order);
-        for (int i = 0; i < 8; i++) {
+        c.of[r] = _mm256_setzero_ps();
+        for (int i = 0; i < GROUP; i++) {
             sums.sum[r][i] = _mm512_setzero_si512();
             sums.min[r][i] = _mm_setzero_si128();
         }
     }
-    const size_t bytes = (size_t)(a->blocks * l.block_bytes);
     const uint8_t *first = w;
-    if (a->blocks > 4) { /* by itself, since a constant count of rows makes it faster */
-        for (int j = 0; j < w_rows; j++, first += bytes)
-            direct_group(first, 1, a, rows, l, take_apart, &sums, y + j, y_stride);
-        return;
+    const int blocks = a->blocks, group = blocks <= 4 ? GROUP / blocks * blocks : GROUP;
+    int left = w_rows * blocks, k = 0;
+    for (; group == GROUP && left >= GROUP; left -= GROUP, first += GROUP * l.block_bytes) {
+        direct_group(first, GROUP, a, k, rows, l, take_apart, &sums, &c);
+        k = (k + GROUP) % blocks;
     }
-    const int together = rows_together(a->blocks);
-    for (int j = 0; j < w_rows; j += together, first += (size_t)together * bytes) {
-        int n = w_rows - j < together ? w_rows - j : together;
-        direct_group(first, n, a, rows, l, take_apart, &sums, y + j, y_stride);
-    }
+    for (; left > 0; left -= group, first += group * l.block_bytes)
+        direct_group(first, left < group ? left : group, a, k, rows, l, take_apart, &sums, &c);
 }
 
 #endif

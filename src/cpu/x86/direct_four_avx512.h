@@ -246,24 +246,44 @@ INLINE bool can_four(const struct direct_layout l)
 #endif
 }
 
-/* direct_TYPE and window_TYPE from take_TYPE. */
-#define DIRECT(name, order, ...)                                                                   \
+/* direct_TYPE, and window_TYPE but for one and two rows, which are of the name rows_TYPE. */
+#define KERNELS(name, take_four_rows, order, ...)                                                  \
     static void direct_##name(const void *w, int w_rows, const struct quant_act *x, int t,         \
                               float *y)                                                            \
     {                                                                                              \
-        direct_rows(w, w_rows, x, t, 1, y, 0, order, (struct direct_layout){__VA_ARGS__},          \
-                    take_##name);                                                                  \
+        rows_##name(w, w_rows, x, t, 1, y, 0);                                                     \
     }                                                                                              \
     static void window_##name(const void *w, int w_rows, const struct quant_act *x, int t,         \
                               int rows, float *y, size_t y_stride)                                 \
     {                                                                                              \
         const struct direct_layout l = {__VA_ARGS__};                                              \
         for (; can_four(l) && rows >= 3; rows -= 4, t += 4, y += 4 * y_stride)                     \
-            direct_four(w, w_rows, x, t, rows < 4 ? rows : 4, y, y_stride, order, l, take_##name); \
+            direct_four(w, w_rows, x, t, rows < 4 ? rows : 4, y, y_stride, order, l,               \
+                        take_four_rows);                                                           \
         for (; rows >= 2; rows -= 2, t += 2, y += 2 * y_stride)                                    \
-            direct_rows(w, w_rows, x, t, 2, y, y_stride, order, l, take_##name);                   \
+            rows_##name(w, w_rows, x, t, 2, y, y_stride);                                          \
         if (rows > 0)                                                                              \
-            direct_##name(w, w_rows, x, t, y);                                                     \
+            rows_##name(w, w_rows, x, t, 1, y, 0);                                                 \
     }
+
+/* direct_TYPE and window_TYPE from take_TYPE. */
+#define DIRECT(name, order, ...)                                                                   \
+    INLINE void rows_##name(const void *w, int w_rows, const struct quant_act *x, int t,           \
+                            const int rows, float *y, size_t y_stride)                             \
+    {                                                                                              \
+        direct_rows(w, w_rows, x, t, rows, y, y_stride, order,                                     \
+                    (struct direct_layout){__VA_ARGS__}, take_##name);                             \
+    }                                                                                              \
+    KERNELS(name, take_##name, order, __VA_ARGS__)
+
+/* The same with take_woven_TYPE for one and two rows. */
+#define DIRECT_WOVEN(name, ...)                                                                    \
+    INLINE void rows_##name(const void *w, int w_rows, const struct quant_act *x, int t,           \
+                            const int rows, float *y, size_t y_stride)                             \
+    {                                                                                              \
+        direct_rows(w, w_rows, x, t, rows, y, y_stride, NULL,                                      \
+                    (struct direct_layout){.woven = true, __VA_ARGS__}, take_woven_##name);        \
+    }                                                                                              \
+    KERNELS(name, take_##name, order_of_file, __VA_ARGS__)
 
 #endif

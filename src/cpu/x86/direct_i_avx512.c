@@ -1,19 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Codebook types times the activation rows of a window with AVX-512 (direct_avx512.h). Compiled
  * twice, with VNNI and without. */
-#include "cpu/x86/direct_four_avx512.h"
-#include "cpu/x86/i_blocks_avx512.h"
-
-INLINE void take_i(const uint8_t *b, struct wide_block *out, i_block_fn *take_apart)
-{
-    struct i_block block;
-    take_apart(b, &block);
-    for (int j = 0; j < 4; j++) {
-        out->codes[j] = block.rows[j];
-        out->negative[j] = block.signs[j];
-    }
-    out->scales = block.scales;
-}
+#include "cpu/x86/direct_i_avx512.h"
 
 /* take_TYPE, direct_TYPE and window_TYPE; values of grids are below 64. */
 #define DIRECT_I(name, ...)                                                                        \

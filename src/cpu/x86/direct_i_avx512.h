@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Blocks of the codebook types (i_blocks_avx512.h) for the kernels of direct_avx512.h. */
+#ifndef STRATA_CPU_X86_DIRECT_I_AVX512_H
+#define STRATA_CPU_X86_DIRECT_I_AVX512_H
+
+#include "cpu/x86/direct_four_avx512.h"
+#include "cpu/x86/i_blocks_avx512.h"
+
+INLINE void take_i(const uint8_t *b, struct wide_block *out, i_block_fn *take_apart)
+{
+    struct i_block block;
+    take_apart(b, &block);
+    for (int j = 0; j < 4; j++) {
+        out->codes[j] = block.rows[j];
+        out->negative[j] = block.signs[j];
+    }
+    out->scales = block.scales;
+}
+
+#endif
