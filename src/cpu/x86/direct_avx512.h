@@ -24,6 +24,7 @@ struct direct_layout {
     int min;        /* the same of the minimums */
     bool scale_32;  /* 32 values share a scale */
     int bias;       /* signs are kept apart, and codes below this; 0: codes have no signs */
+    bool scaled;    /* codes are multiplied with their scales */
     bool woven;     /* places of the activations are those of take_woven */
 };
 
@@ -164,6 +165,10 @@ INLINE void add_block(const struct wide_block *w, const struct activations *x, i
             __m512i q = _mm512_load_si512(x[r].q + 256 * k + 64 * j);
             if (l.bias)
                 q = _mm512_mask_sub_epi8(q, w->negative[j], zero, q);
+            if (l.scaled) {
+                sum = multiply_add_bytes(sum, w->codes[j], q);
+                continue;
+            }
             __m512i products = _mm512_maddubs_epi16(w->codes[j], q);
             if (!l.woven)
                 sum = multiply_add(sum, products, four_scales(w->scales, 4 * j));

@@ -100,14 +100,16 @@ struct stored_block {
 INLINE void store_block(struct wide_block *w, const struct four_activations *x, int k,
                         const struct direct_layout l, struct stored_block *out)
 {
-    __m512i scales = scale_pairs(w->scales);
     if (l.bias)
         add_bias(w, l.bias);
-    if (l.bias == LARGE_CODES)
-        scales = _mm512_srai_epi32(scales, 16);
     for (int j = 0; j < 4; j++)
         _mm512_store_si512(out->codes + 64 * j, w->codes[j]);
-    _mm512_store_si512(out->scales, scales);
+    if (!l.scaled) {
+        __m512i scales = scale_pairs(w->scales);
+        if (l.bias == LARGE_CODES)
+            scales = _mm512_srai_epi32(scales, 16);
+        _mm512_store_si512(out->scales, scales);
+    }
     out->first = _mm512_setzero_si512();
     if (l.offset || l.bias)
         out->first = four_times_sums(w->offset, x, k, l.offset ? l.offset : 16);
@@ -121,6 +123,10 @@ INLINE __m512i sum_of_four(const struct stored_block *w, const int8_t *q,
     __m512i sum[4] = {w->first, zero, zero, zero};
     for (int i = 0; i < 16; i++) {
         __m512i same = _mm512_broadcast_i32x4(_mm_load_si128((const __m128i *)(w->codes + 16 * i)));
+        if (l.scaled) {
+            sum[i % 4] = multiply_add_bytes(sum[i % 4], same, _mm512_load_si512(q + 64 * i));
+            continue;
+        }
         __m512i products = _mm512_maddubs_epi16(same, _mm512_load_si512(q + 64 * i));
         sum[i % 4] = multiply_add(sum[i % 4], products,
                                   _mm512_set1_epi32(w->scales[l.scale_32 ? i & ~1 : i]));

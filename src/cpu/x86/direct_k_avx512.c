@@ -38,15 +38,28 @@ INLINE __m512i scales_of_both(__m128i bytes)
                           _mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15));
 }
 
+/* A code times its scale is at most 45: a quarter of a register looks its products up in a table
+ * with the four multiples of each of its four scales. */
 INLINE void take_q2_k(const uint8_t *b, struct wide_block *out)
 {
     const __m128i nibble = _mm_set1_epi8(15);
     __m128i head = _mm_loadu_si128((const __m128i *)b);
     __m512i w = _mm512_loadu_si512(b + 16);
     out->min = _mm256_cvtepu8_epi16(_mm_and_si128(_mm_srli_epi16(head, 4), nibble));
-    out->scales = scales_of_both(_mm_and_si128(head, nibble));
-    for (int j = 0; j < 4; j++)
-        out->codes[j] = _mm512_and_si512(_mm512_srli_epi16(w, 2 * j), _mm512_set1_epi8(3));
+    /* Words: the scale of codes[j] twice, 0 and 1 times it and 2 and 3 times it. */
+    const __m512i twice = _mm512_setr_epi64(
+        (int64_t)0x8002800280008000, (int64_t)0x8006800680048004, (int64_t)0x8003800380018001,
+        (int64_t)0x8007800780058005, (int64_t)0x800a800a80088008, (int64_t)0x800e800e800c800c,
+        (int64_t)0x800b800b80098009, (int64_t)0x800f800f800d800d);
+    __m512i heads = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)b));
+    heads = _mm512_and_si512(heads, _mm512_set1_epi8(15));
+    __m512i table =
+        _mm512_mullo_epi16(_mm512_shuffle_epi8(heads, twice), _mm512_set1_epi32(0x03020100));
+    for (int j = 0; j < 4; j++) {
+        __m512i index = _mm512_ternarylogic_epi64(_mm512_srli_epi16(w, 2 * j), _mm512_set1_epi8(3),
+                                                  _mm512_set1_epi8((char)(4 * j)), 0xea);
+        out->codes[j] = _mm512_shuffle_epi8(table, index);
+    }
 }
 
 /* -2^log2_factor times each scale: codes are stored with that much added. */
@@ -123,7 +136,7 @@ INLINE void take_q6_k(const uint8_t *b, struct wide_block *out)
     }
 }
 
-DIRECT(q2_k, order_q2_k, .block_bytes = 84, .d_at = 80, .d_factor = 1, .min = 16)
+DIRECT(q2_k, order_q2_k, .block_bytes = 84, .d_at = 80, .d_factor = 1, .min = 16, .scaled = true)
 DIRECT(q3_k, order_q2_k, .block_bytes = 110, .d_at = 108, .d_factor = 1, .offset = 16)
 DIRECT(q4_k, order_q4_k, .block_bytes = 144, .d_factor = 1, .min = 32, .scale_32 = true)
 DIRECT(q5_k, order_q4_k, .block_bytes = 176, .d_factor = 1, .min = 32, .scale_32 = true)

@@ -15,6 +15,16 @@ INLINE __m512i multiply_add(__m512i sum, __m512i a, __m512i b)
 #endif
 }
 
+/* sum + the products of unsigned bytes below 129 and signed ones, four of them added. */
+INLINE __m512i multiply_add_bytes(__m512i sum, __m512i a, __m512i b)
+{
+#ifdef __AVX512VNNI__
+    return _mm512_dpbusd_epi32(sum, a, b);
+#else
+    return multiply_add(sum, _mm512_maddubs_epi16(a, b), _mm512_set1_epi16(1));
+#endif
+}
+
 /* Lane i is the sum of the lanes of s[i]. */
 INLINE __m256i sum_wide(const __m512i *s)
 {
