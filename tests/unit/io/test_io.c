@@ -473,6 +473,17 @@ static void a_wait_may_have_an_end(void **state)
 
 /* ---- engines ---- */
 
+/* The child says with 77 that the system cannot do it. */
+static void wait_for(pid_t child)
+{
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77)
+        skip();
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 static void the_engine_is_io_uring_unless_the_system_forbids_it(void **state)
 {
     struct io *io = open_io(NULL);
@@ -498,12 +509,7 @@ static void the_engine_is_io_uring_unless_the_system_forbids_it(void **state)
         io_close(io);
         _exit(0);
     }
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 77)
-        skip();
-    assert_int_equal(WEXITSTATUS(status), 0);
+    wait_for(child);
 }
 
 /* Writes the file again, so that reading it past the page cache has to wait for the drive first. */
@@ -537,12 +543,7 @@ static void reads_go_on_where_the_system_has_no_thread_for_them(void **state)
         io_close(io);
         _exit(!is_good);
     }
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 77)
-        skip();
-    assert_int_equal(WEXITSTATUS(status), 0);
+    wait_for(child);
 }
 
 static void memory_may_be_registered_and_forgotten(void **state)
