@@ -79,22 +79,21 @@ bool file_read_at(int fd, const char *path, uint64_t offset, void *to, size_t n,
     return true;
 }
 
-bool file_read_direct(int fd, const char *path, uint64_t offset, void *to, size_t span, size_t need,
-                      struct err *e)
+bool file_read_direct(int fd, uint64_t offset, void *to, size_t span, size_t need)
 {
     for (size_t done = 0; done < need;) {
         ssize_t r = pread(fd, (char *)to + done, span - done, (off_t)(offset + done));
-        if (r < 0 && (errno == EINTR || errno == EAGAIN))
-            continue;
-        if (r < 0)
-            return err_set(e, ERR_IO, "%s: reading %zu bytes at %llu: %s", path, need,
-                           (unsigned long long)offset, strerror(errno));
-        if (r == 0)
-            return err_set(e, ERR_IO, "%s: reading %zu bytes at %llu: the file ends after %zu", path,
-                           need, (unsigned long long)offset, done);
-        done += (size_t)r;
+        if (r == 0 || (r < 0 && errno != EINTR && errno != EAGAIN))
+            return false;
+        done += r > 0 ? (size_t)r : 0;
     }
     return true;
+}
+
+bool file_is_same(int fd, int other)
+{
+    struct stat a, b;
+    return !fstat(fd, &a) && !fstat(other, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 void file_close(int fd)

@@ -21,10 +21,13 @@ int file_open_direct(const char *path, size_t *align);
  * path, offset and how much there was. */
 bool file_read_at(int fd, const char *path, uint64_t offset, void *to, size_t n, struct err *e);
 
-/* As file_read_at through a descriptor of file_open_direct: offset, memory and span are multiples of
- * its alignment; at least `need` of the span's bytes must be there (the file may end inside it). */
-bool file_read_direct(int fd, const char *path, uint64_t offset, void *to, size_t span, size_t need,
-                      struct err *e);
+/* Reads through a descriptor of file_open_direct: offset, memory and span are multiples of its
+ * alignment; `need` of the span's bytes must come (the file may end inside it). False: they did not,
+ * which file_read_at may yet do, or says why. */
+bool file_read_direct(int fd, uint64_t offset, void *to, size_t span, size_t need);
+
+/* Whether two descriptors are of one file, and not of what has taken its name meanwhile. */
+bool file_is_same(int fd, int other);
 
 void file_close(int fd);
 

@@ -129,15 +129,17 @@ static const char *path_of(const struct loader *r, const struct gguf_tensor *t)
     return gguf_part_path(r->all->w->file, t->part);
 }
 
-/* Opens the descriptor of a part; r->fd stays -1 where there is no direct I/O. */
+/* Opens the descriptor of a part; r->fd stays -1 where there is no direct I/O, and where another file
+ * has taken the part's name. */
 static void open_part(struct loader *r, int part)
 {
     if (part == r->part)
         return;
     if (r->fd >= 0)
         file_close(r->fd);
-    r->fd = file_open_direct(gguf_part_path(r->all->w->file, part), &r->align);
-    if (r->fd >= 0 && r->align > ALIGN_MOST) {
+    const struct gguf_file *g = r->all->w->file;
+    r->fd = file_open_direct(gguf_part_path(g, part), &r->align);
+    if (r->fd >= 0 && (r->align > ALIGN_MOST || !file_is_same(r->fd, gguf_part_fd(g, part)))) {
         file_close(r->fd);
         r->fd = -1;
     }
@@ -145,13 +147,16 @@ static void open_part(struct loader *r, int part)
 }
 
 /* The bytes from `from` to `to` of the part that is open; before and after them what else lies in
- * the first and last multiple of the alignment. */
+ * the first and last multiple of the alignment. What does not come past the page cache (the file is
+ * shorter now, or the system opens files for it and then does not read so) is read the ordinary way. */
 static bool read_direct(struct loader *r, uint64_t from, uint64_t to, char *first, struct err *e)
 {
+    const struct gguf_file *g = r->all->w->file;
     uint64_t begin = from & ~(uint64_t)(r->align - 1);
     size_t skip = (size_t)(from - begin), need = (size_t)(to - begin);
-    return file_read_direct(r->fd, gguf_part_path(r->all->w->file, r->part), begin, first - skip,
-                            mem_round_up(need, r->align), need, e);
+    return file_read_direct(r->fd, begin, first - skip, mem_round_up(need, r->align), need) ||
+           file_read_at(gguf_part_fd(g, r->part), gguf_part_path(g, r->part), from, first,
+                        (size_t)(to - from), e);
 }
 
 /* `n` <= PIECE_BYTES bytes at `offset` of part `part`; *out points into the piece. */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -97,6 +98,9 @@ static bool tell(void *ctx, uint64_t done, uint64_t all)
     return true;
 }
 
+/* A file that takes the model's name when it is open. */
+static const char *taken_by;
+
 /* Returns the runs. */
 static size_t load(const char *path, bool host_visible)
 {
@@ -113,6 +117,7 @@ static size_t load(const char *path, bool host_visible)
     weights_init(&w, g);
     ask_for_all(&w, g, &a);
     assert_true(weights_place(&w, &e));
+    assert_true(!taken_by || !rename(taken_by, path));
     most_told = 0;
     if (!weights_load(&w, b, tell, NULL, &e))
         fail_msg("%s", e.text);
@@ -168,11 +173,69 @@ static void where_there_is_no_direct_io_too(void **state)
     test_folder_end(&folder);
 }
 
+/* Beside the program, where most systems have direct I/O. */
+static const char changing[] = "weights-test.gguf";
+
+static void write_q4e(const char *to)
+{
+    char from[512];
+    snprintf(from, sizeof from, TEST_DATA "/fixtures/models/%s.gguf", models[0]);
+    copy_file(from, to);
+}
+
+/* Also in the middle of a block, where a direct read cannot go on. */
+static void a_file_that_has_become_shorter_says_where_it_ends(void **state)
+{
+    for (int less = 1; less < 12000; less += 1777) {
+        struct err e = {0};
+        struct pool *pool = pool_create(1, &e);
+        struct backend *b = cpu_backend_create(pool, cpu_isa_best(), false, &e);
+        struct weights w;
+        static struct asked a;
+        a = (struct asked){0};
+        write_q4e(changing);
+        struct gguf_file *g = gguf_open(changing, &e);
+        weights_init(&w, g);
+        ask_for_all(&w, g, &a);
+        assert_true(weights_place(&w, &e));
+        assert_int_equal(truncate(changing, (off_t)gguf_part_bytes(g, 0) - less), 0);
+        assert_false(weights_load(&w, b, NULL, NULL, &e));
+        if (e.code != ERR_IO || !strstr(e.text, "the file ends after") || !strstr(e.text, changing))
+            fail_msg("%d bytes less: %s", less, e.text);
+        weights_free(&w);
+        gguf_close(g);
+        b->free(b);
+        pool_free(pool);
+    }
+    unlink(changing);
+}
+
+/* The weights are those of the file whose shapes were looked at, not of what has its name now. */
+static void a_file_that_takes_its_name_is_not_read(void **state)
+{
+    static const char other[] = "weights-test-other.gguf";
+    struct err e = {0};
+    write_q4e(changing);
+    size_t n;
+    char *bytes = file_read_all(changing, (size_t)1 << 30, &n, &e);
+    memset(bytes, 0x11, n);
+    struct file_writer out;
+    assert_true(file_write_begin(&out, other, 0600, &e) && file_write(&out, bytes, n, &e) &&
+                file_write_commit(&out, &e));
+    mem_free(bytes);
+    taken_by = other;
+    load(changing, true);
+    taken_by = NULL;
+    unlink(changing);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_weight_is_that_of_the_file),
         cmocka_unit_test(where_there_is_no_direct_io_too),
+        cmocka_unit_test(a_file_that_has_become_shorter_says_where_it_ends),
+        cmocka_unit_test(a_file_that_takes_its_name_is_not_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
