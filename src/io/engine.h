@@ -56,8 +56,9 @@ struct io_engine {
     /* Reads are given up (io_is_given_up). The lock is held. NULL: they end by themselves. */
     void (*let_go)(struct io *io);
     /* NULL: memory is not registered. */
+    void (*expect)(struct io *io, size_t bytes);
     void (*remember)(struct io *io, void *memory, size_t bytes);
-    void (*forget)(struct io *io, void *memory);
+    void (*forget)(struct io *io, void *memory, size_t bytes);
     /* Of an engine whose time is virtual: passes it until a read ends, for `ms` at most (negative:
      * without an end); false: none did. The lock is held. Then: its time. NULL: that of clocks. */
     bool (*wait)(struct io *io, int ms);
@@ -123,9 +124,6 @@ void io_finish(struct io *io, struct io_request *r);
 
 /* The lanes have changed: whether anything is wanted may have too. */
 void io_note_wanted(struct io *io);
-
-/* `o` with its defaults filled in. */
-struct io_options io_options_filled(const struct io_options *o);
 
 /* ---- pread.c ---- */
 

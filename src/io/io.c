@@ -69,7 +69,8 @@ static bool open_file(struct io *io, struct io_file *f, const char *path, struct
         return true;
     size_t align;
     f->direct_fd = file_open_direct(path, &align);
-    if (f->direct_fd >= 0 && !direct_works(f->direct_fd, align)) {
+    if (f->direct_fd >= 0 &&
+        (!direct_works(f->direct_fd, align) || !file_is_same(f->direct_fd, f->fd))) {
         close(f->direct_fd);
         f->direct_fd = -1;
     }
@@ -153,6 +154,12 @@ bool io_is_direct(const struct io *io, int file)
 {
     assert(file >= 0 && file < io->files);
     return io->file[file].direct_fd >= 0;
+}
+
+bool io_is_of_file(const struct io *io, int file, int fd)
+{
+    assert(file >= 0 && file < io->files);
+    return io->file[file].fd < 0 || file_is_same(io->file[file].fd, fd);
 }
 
 /* ---- creation ---- */
@@ -278,10 +285,16 @@ void io_remember_memory(struct io *io, void *memory, size_t bytes)
         io->engine->remember(io, memory, bytes);
 }
 
-void io_forget_memory(struct io *io, void *memory)
+void io_forget_memory(struct io *io, void *memory, size_t bytes)
 {
     if (io->engine->forget)
-        io->engine->forget(io, memory);
+        io->engine->forget(io, memory, bytes);
+}
+
+void io_expect_memory(struct io *io, size_t bytes)
+{
+    if (io->engine->expect)
+        io->engine->expect(io, bytes);
 }
 
 /* ---- the engine's side ---- */

@@ -51,6 +51,9 @@ struct io_options {
     void *pread_ctx;
 };
 
+/* `o` with its defaults filled in. */
+struct io_options io_options_filled(const struct io_options *o);
+
 #define IO_COPIES 8
 
 /* A drive that moves the bytes of one read after the other, and delays the end of each besides. */
@@ -86,6 +89,8 @@ size_t io_align(const struct io *io);
 uint64_t io_file_bytes(const struct io *io, int file);
 const char *io_file_path(const struct io *io, int file);
 bool io_is_direct(const struct io *io, int file);
+/* Whether file number `file` is the one that `fd` is open on. */
+bool io_is_of_file(const struct io *io, int file, int fd);
 
 /* A queue for at most `most` requests that are submitted and not yet collected. */
 struct io_queue *io_queue_create(struct io *io, int most, struct err *e);
@@ -135,12 +140,15 @@ void io_set_wanting(struct io *io, bool is_wanting);
 /* Name of the engine that runs: "uring", "pread", "sim", "fake", "virtual". */
 const char *io_engine_name(const struct io *io);
 
-/* `memory` will be read into often: the engine may register it with the system (which pins it),
- * where limits allow. Until it is forgotten, its pages must not be given back. */
+/* `memory`, which has its pages, will be read into often: the engine may register it with the system,
+ * which pins it, as far as limits allow. Until it is forgotten, its pages must not be given back.
+ * Any thread may call it. */
 void io_remember_memory(struct io *io, void *memory, size_t bytes);
-/* The opposite, before pages are given back or the memory is freed; no read into it is outstanding.
- */
-void io_forget_memory(struct io *io, void *memory);
+/* The opposite, of all that was remembered from `memory` on for `bytes`: before pages are given back
+ * or the memory is freed. */
+void io_forget_memory(struct io *io, void *memory, size_t bytes);
+/* So many bytes will be remembered, piece by piece: a detail says when limits are too low. */
+void io_expect_memory(struct io *io, size_t bytes);
 
 /* Sets `e` to "PATH: reading at OFFSET: why". Returns false. */
 bool io_explain(const struct io *io, const struct io_completion *c, struct err *e);

@@ -67,6 +67,8 @@ static bool read_setting(struct io_drives *d, const char *text, size_t n)
     setting[n] = 0;
     if (!strncmp(setting, "rate=", 5))
         return io_parse_size(setting + 5, n - 5, &d->rate) && d->rate;
+    if (setting[strcspn(setting, " \t\n\v\f\r+")] || strstr(setting, "=-") || strstr(setting, "--"))
+        return false; /* sscanf would take signs and spaces */
     if (sscanf(setting, "delay=%5u-%5ums%n", &d->least_ms, &d->most_ms, &used) == 2)
         return used == (int)n && d->least_ms <= d->most_ms;
     if (sscanf(setting, "seed=%19llu%n", &seed, &used) == 1) {

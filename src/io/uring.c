@@ -25,16 +25,14 @@ static bool read_with_threads(struct io *io, const char *why, struct err *e)
 
 #ifdef STRATA_URING
 #include <liburing.h>
+#include <linux/capability.h>
 #include <sched.h>
-#include <stdatomic.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #define REGISTERED_MOST 512
 #define REGISTERED_BYTES ((size_t)128 << 20) /* pinned at once, with the lock held */
-#define TOUCHED_BYTES ((size_t)8 << 20)
 #define STACK_BYTES ((size_t)128 << 10)
 
 struct registered {
@@ -45,14 +43,12 @@ struct registered {
 struct io_ring {
     struct io_uring ring; /* its submission side is guarded by io->lock */
     pthread_t reaper;
-    bool is_reaping, has_files, has_buffers, was_noted;
-    struct registered buffer[REGISTERED_MOST]; /* guarded by io->lock */
-    /* Registers memory beside the work; one block at a time. */
-    pthread_t registrar;
-    bool is_registering;
-    atomic_bool stop_registering;
-    char *memory;
-    size_t bytes;
+    bool is_reaping, has_files, has_buffers;
+    /* Guarded by io->lock: */
+    struct registered buffer[REGISTERED_MOST];
+    int buffers;    /* places up to the last that was ever used */
+    bool is_exempt; /* the limit of locked memory does not count for this program */
+    bool is_full;   /* the system has refused to pin more */
 };
 
 /* ---- submission; the lock is held ---- */
@@ -60,7 +56,7 @@ struct io_ring {
 static int buffer_of(const struct io_ring *u, const struct io_request *r)
 {
     const char *to = r->to;
-    for (int i = 0; u->has_buffers && i < REGISTERED_MOST; i++)
+    for (int i = 0; i < u->buffers; i++)
         if (u->buffer[i].memory && to >= u->buffer[i].memory &&
             to + r->length <= u->buffer[i].memory + u->buffer[i].bytes)
             return i;
@@ -174,103 +170,94 @@ static void *reap(void *arg)
 
 /* ---- registered memory ---- */
 
-/* Whether the system lets `bytes` more be pinned. Asking by trying would pin them first. */
-static bool may_pin(const struct io_ring *u, size_t bytes)
+/* Whether the program may pin memory beyond the limit. In a namespace of its own it may look so and
+ * be refused. */
+static bool is_exempt(void)
 {
-    struct rlimit limit;
-    for (int i = 0; i < REGISTERED_MOST; i++)
-        bytes += u->buffer[i].memory ? u->buffer[i].bytes : 0;
-    return !getrlimit(RLIMIT_MEMLOCK, &limit) && bytes <= limit.rlim_cur;
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+    return !syscall(SYS_capget, &head, data) && data[0].effective >> CAP_IPC_LOCK & 1;
 }
 
-static void set_buffer(struct io_ring *u, int i, const char *memory, size_t bytes)
+/* Of `bytes` those that the limit leaves room for. Asking by trying would pin them first. */
+static size_t may_pin(const struct io_ring *u, size_t bytes)
+{
+    struct rlimit limit;
+    size_t pinned = 0, page = (size_t)sysconf(_SC_PAGESIZE);
+    if (u->is_exempt)
+        return bytes;
+    for (int i = 0; i < u->buffers; i++)
+        pinned += u->buffer[i].bytes;
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) || limit.rlim_cur <= pinned)
+        return 0;
+    return limit.rlim_cur - pinned < bytes ? (limit.rlim_cur - pinned) & ~(page - 1) : bytes;
+}
+
+/* `memory` NULL: the place is free again. */
+static bool set_buffer(struct io_ring *u, int i, const char *memory, size_t bytes)
 {
     struct iovec v = {(void *)memory, bytes};
     if (io_uring_register_buffers_update_tag(&u->ring, (unsigned)i, &v, NULL, 1) != 1 && memory)
-        return;
+        return false;
     u->buffer[i] = (struct registered){memory, bytes};
-}
-
-/* Has the system find the pages, whose clearing takes far longer than registering them. False when
- * it is to stop. */
-static bool touch(struct io_ring *u, char *memory, size_t bytes)
-{
-    for (size_t at = 0; at < bytes; at += TOUCHED_BYTES) {
-        if (atomic_load(&u->stop_registering))
-            return false;
-#ifdef MADV_POPULATE_WRITE
-        size_t n = bytes - at < TOUCHED_BYTES ? bytes - at : TOUCHED_BYTES;
-        madvise(memory + at, n, MADV_POPULATE_WRITE); /* an old system: registering does it */
-#else
-        (void)memory;
-#endif
-    }
+    u->buffers = i < u->buffers ? u->buffers : i + 1;
     return true;
 }
 
-static void *register_memory(void *arg)
+static void expect(struct io *io, size_t bytes)
 {
-    struct io *io = arg;
     struct io_ring *u = io->ring;
-    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 19); /* reading comes first */
-    char *memory = u->memory;
-    size_t left = u->bytes;
-    for (int i = 0; left && i < REGISTERED_MOST; i++) {
-        size_t n = left < REGISTERED_BYTES ? left : REGISTERED_BYTES;
-        if (!touch(u, memory, n))
-            break;
-        pthread_mutex_lock(&io->lock);
-        while (i < REGISTERED_MOST && u->buffer[i].memory)
-            i++;
-        if (i < REGISTERED_MOST)
-            set_buffer(u, i, memory, n);
-        pthread_mutex_unlock(&io->lock);
-        memory += n;
-        left -= n;
-    }
-    return NULL;
+    pthread_mutex_lock(&io->lock);
+    size_t n = u->has_buffers ? may_pin(u, bytes) : 0;
+    pthread_mutex_unlock(&io->lock);
+    if (n < bytes)
+        log_detail("the limit of locked memory is too low to register %s of the arena for reading",
+                   n ? "all" : "anything");
 }
 
-/* Waits for the thread that registers; with `stop` it leaves the rest. */
-static void end_registering(struct io_ring *u, bool stop)
+/* Registers what it can of `bytes` in a free place: 0 bytes, or fewer than the limit has room for where
+ * other things count too (on some systems the ring itself). Less than asked for is the end. */
+static size_t register_some(struct io_ring *u, const char *memory, size_t bytes)
 {
-    if (!u->is_registering)
-        return;
-    atomic_store(&u->stop_registering, stop);
-    pthread_join(u->registrar, NULL);
-    u->is_registering = false;
+    size_t n = may_pin(u, bytes), page = (size_t)sysconf(_SC_PAGESIZE);
+    int i = 0;
+    while (i < REGISTERED_MOST && u->buffer[i].memory)
+        i++;
+    if (i < REGISTERED_MOST && u->is_exempt && set_buffer(u, i, memory, n))
+        return n;
+    u->is_exempt = false;
+    n = may_pin(u, n);
+    while (n && i < REGISTERED_MOST && !set_buffer(u, i, memory, n))
+        n = n / 2 & ~(page - 1);
+    n = i < REGISTERED_MOST ? n : 0;
+    u->is_full = n < bytes;
+    return n;
 }
 
 static void remember(struct io *io, void *memory, size_t bytes)
 {
     struct io_ring *u = io->ring;
-    end_registering(u, false);
-    pthread_mutex_lock(&io->lock);
-    bool may = u->has_buffers && may_pin(u, bytes);
-    bool note = !may && !u->was_noted;
-    u->was_noted |= note;
-    pthread_mutex_unlock(&io->lock);
-    if (note)
-        log_detail("the limit of locked memory is too low to register the arena for reading");
-    if (!may || !bytes)
-        return;
-    u->memory = memory;
-    u->bytes = bytes;
-    atomic_store(&u->stop_registering, false);
-    u->is_registering = !thread_start(&u->registrar, NULL, register_memory, io);
+    size_t n;
+    for (size_t at = 0; at < bytes && u->has_buffers; at += n) {
+        pthread_mutex_lock(&io->lock);
+        n = bytes - at < REGISTERED_BYTES ? bytes - at : REGISTERED_BYTES;
+        n = u->is_full ? 0 : register_some(u, (char *)memory + at, n);
+        pthread_mutex_unlock(&io->lock);
+        if (!n)
+            return;
+    }
 }
 
-/* The pieces of one block lie one after the other. */
-static void forget(struct io *io, void *memory)
+static void forget(struct io *io, void *memory, size_t bytes)
 {
     struct io_ring *u = io->ring;
-    end_registering(u, true);
+    const char *from = memory;
     pthread_mutex_lock(&io->lock);
-    for (int i = 0; i < REGISTERED_MOST; i++)
-        if (u->buffer[i].memory && u->buffer[i].memory == (const char *)memory) {
-            memory = (char *)memory + u->buffer[i].bytes;
+    for (int i = 0; i < u->buffers; i++)
+        if (u->buffer[i].memory && u->buffer[i].memory >= from &&
+            u->buffer[i].memory < from + bytes)
             set_buffer(u, i, NULL, 0);
-        }
+    u->is_full = false;
     pthread_mutex_unlock(&io->lock);
 }
 
@@ -309,7 +296,6 @@ static void stop(struct io *io)
     struct io_ring *u = io->ring;
     if (!u)
         return;
-    end_registering(u, true);
     if (u->is_reaping) {
         pthread_mutex_lock(&io->lock);
         struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
@@ -349,6 +335,7 @@ static bool start(struct io *io, const char *settings, struct err *e)
     io->ring = u;
     register_files(io);
     u->has_buffers = !io_uring_register_buffers_sparse(&u->ring, REGISTERED_MOST);
+    u->is_exempt = is_exempt();
     error = start_reaper(io);
     u->is_reaping = !error;
     return !error || err_set(e, ERR_MEMORY, "the thread of the I/O ring cannot be started: %s",
@@ -359,6 +346,7 @@ const struct io_engine io_engine_uring = {.name = "uring",
                                           .start = start,
                                           .stop = stop,
                                           .kick = kick,
+                                          .expect = expect,
                                           .remember = remember,
                                           .forget = forget};
 #else

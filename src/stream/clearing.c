@@ -13,6 +13,7 @@
 struct area {
     char *memory;
     uint64_t bytes, ahead;
+    uint64_t told; /* of the thread alone */
     _Atomic uint64_t used, cleared; /* written by the stream's thread and by the other one */
 };
 
@@ -21,6 +22,8 @@ struct clearing {
     pthread_mutex_t lock;
     pthread_cond_t go_on;
     bool stop; /* guarded by the lock */
+    clearing_done *done;
+    void *ctx;
     int areas;
     struct area area[CLEARING_AREAS];
 };
@@ -43,6 +46,15 @@ static bool clear_piece(struct area *a, bool *is_possible)
     return true;
 }
 
+static void tell(const struct clearing *c, struct area *a)
+{
+    uint64_t cleared = atomic_load(&a->cleared), n = cleared - a->told;
+    if (!c->done || !n || (n < CLEARING_TOLD && cleared < a->bytes))
+        return;
+    c->done(c->ctx, a->memory + a->told, n);
+    a->told = cleared;
+}
+
 /* Whether a quarter of what is to be clear beyond what is used is missing. */
 static bool is_wanted(const struct area *a)
 {
@@ -60,6 +72,8 @@ static void *clear_all(void *arg)
         for (int i = 0; i < c->areas && is_possible; i++) {
             pthread_mutex_unlock(&c->lock);
             did_any |= clear_piece(&c->area[i], &is_possible);
+            if (is_possible)
+                tell(c, &c->area[i]);
             pthread_mutex_lock(&c->lock);
             any_left |= atomic_load(&c->area[i].cleared) < c->area[i].bytes;
         }
@@ -78,7 +92,7 @@ static void *clear_all(void *arg)
 }
 
 struct clearing *clearing_start(char *memory, const uint64_t *first, const uint64_t *bytes,
-                                int areas, uint64_t ahead)
+                                int areas, uint64_t ahead, clearing_done *done, void *ctx)
 {
     struct err ignored = {0};
     struct clearing *c = mem_alloc(sizeof *c, "clearing", &ignored);
@@ -87,6 +101,8 @@ struct clearing *clearing_start(char *memory, const uint64_t *first, const uint6
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->go_on, NULL);
     c->areas = areas;
+    c->done = done;
+    c->ctx = ctx;
     for (int i = 0; i < areas; i++) {
         c->area[i].memory = memory + first[i];
         c->area[i].bytes = bytes[i];
@@ -129,7 +145,7 @@ void clearing_stop(struct clearing *c)
 }
 #else
 struct clearing *clearing_start(char *memory, const uint64_t *first, const uint64_t *bytes,
-                                int areas, uint64_t ahead)
+                                int areas, uint64_t ahead, clearing_done *done, void *ctx)
 {
     return NULL;
 }

@@ -187,6 +187,11 @@ static void lock_arena(struct stream *s)
 /* Memory of a class that is cleared before it is used: what a large model's token reads. */
 #define CLEAR_BYTES ((uint64_t)256 << 20)
 
+static void remember(void *ctx, char *memory, uint64_t bytes)
+{
+    io_remember_memory(ctx, memory, (size_t)bytes);
+}
+
 /* Slots of a class are first used in the order of their places (slots_free_all). */
 static void start_clearing(struct stream *s)
 {
@@ -196,7 +201,9 @@ static void start_clearing(struct stream *s)
         first[c] = k->first_byte;
         bytes[c] = (uint64_t)(k->slots + k->staging) * k->slot_bytes;
     }
-    s->clearing = clearing_start(s->memory, first, bytes, s->arena.classes, CLEAR_BYTES);
+    io_expect_memory(s->io, (size_t)s->arena.bytes);
+    s->clearing = clearing_start(s->memory, first, bytes, s->arena.classes, CLEAR_BYTES, remember,
+                                 s->io);
 }
 
 struct stream *stream_create(const struct stream_config *c, struct io *io, struct err *e)
@@ -231,8 +238,6 @@ struct stream *stream_create(const struct stream_config *c, struct io *io, struc
         lock_arena(s);
     if (s->arena.bytes && !c->has_no_memory)
         start_clearing(s);
-    if (s->arena.bytes)
-        io_remember_memory(io, s->memory, (size_t)s->arena.bytes);
     return s;
 }
 
@@ -243,7 +248,7 @@ void stream_free(struct stream *s)
     io_queue_close(s->queue);
     clearing_stop(s->clearing);
     if (s->memory)
-        io_forget_memory(s->io, s->memory);
+        io_forget_memory(s->io, s->memory, (size_t)s->arena.bytes);
     mem_unmap(s->memory, (size_t)s->arena.bytes);
     policy_free(s->policy);
     void *const blocks[] = {

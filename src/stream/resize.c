@@ -73,9 +73,9 @@ int stream_resize(struct stream *s, int slots)
     int changed = 0;
     assert(!s->turn.is_active);
     if (slots > 0) { /* registered memory is pinned: giving it back would change nothing */
-        io_forget_memory(s->io, s->memory);
         clearing_stop(s->clearing);
         s->clearing = NULL;
+        io_forget_memory(s->io, s->memory, (size_t)s->arena.bytes);
         turn_collect(s, false);
     }
     for (int c = 0; c < s->arena.classes; c++) {
@@ -110,7 +110,8 @@ void resize_by_pressure(struct stream *s)
         w->calm_since_us = now;
         int n = stream_resize(s, step);
         if (n)
-            log_note("the system is short of memory: %d slots of the arena are given back", n);
+            log_note("the system is short of memory: %d slot%s of the arena %s given back", n,
+                     n == 1 ? "" : "s", n == 1 ? "is" : "are");
     } else if (is_exact && now - w->calm_since_us > w->calm_us) {
         w->calm_since_us = now;
         stream_resize(s, -step);

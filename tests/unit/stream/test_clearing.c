@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -53,6 +54,30 @@ static bool can_populate(void)
 #endif
 }
 
+/* What was told: bytes of each area, one after the other. */
+struct told {
+    char *memory;
+    _Atomic uint64_t bytes[AREAS];
+    atomic_bool is_wrong;
+};
+
+static void note_told(void *ctx, char *memory, uint64_t n)
+{
+    struct told *t = ctx;
+    int area = (uint64_t)(memory - t->memory) >= first[1];
+    if ((uint64_t)(memory - t->memory) != first[area] + atomic_load(&t->bytes[area]) ||
+        there(memory, 0, n) < n)
+        atomic_store(&t->is_wrong, true);
+    atomic_fetch_add(&t->bytes[area], n);
+}
+
+static bool comes_to_be_told(struct told *t, int area)
+{
+    for (int i = 0; i < 20000 && atomic_load(&t->bytes[area]) < bytes[area]; i++)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    return atomic_load(&t->bytes[area]) == bytes[area];
+}
+
 static void memory_is_cleared_a_little_ahead(void **state)
 {
     if (!can_populate())
@@ -61,12 +86,15 @@ static void memory_is_cleared_a_little_ahead(void **state)
     assert_true(memory != MAP_FAILED);
     madvise(memory, ALL, MADV_NOHUGEPAGE);
     memset(memory + 4096, 7, 100);
-    struct clearing *c = clearing_start(memory, first, bytes, AREAS, AHEAD);
+    struct told told = {.memory = memory};
+    struct clearing *c = clearing_start(memory, first, bytes, AREAS, AHEAD, note_told, &told);
     assert_non_null(c);
     assert_true(comes_to_be_there(memory, first[0], AHEAD));
     assert_true(comes_to_be_there(memory, first[1], bytes[1]));
     assert_int_equal(there(memory, AHEAD, bytes[0] - AHEAD), 0);
     assert_int_equal(memory[4096], 7);
+    assert_true(comes_to_be_told(&told, 1));
+    assert_int_equal(atomic_load(&told.bytes[0]), 0); /* by larger pieces */
 
     clearing_note(c, 0, AHEAD / 8); /* little: it waits for more */
     clearing_note(c, 0, AHEAD);
@@ -77,7 +105,10 @@ static void memory_is_cleared_a_little_ahead(void **state)
     clearing_note(c, 0, bytes[0]);
     clearing_note(c, 1, bytes[1]);
     assert_true(comes_to_be_there(memory, first[0], bytes[0]));
+    assert_true(comes_to_be_told(&told, 0));
     clearing_stop(c);
+    assert_false(atomic_load(&told.is_wrong));
+    assert_int_equal(atomic_load(&told.bytes[1]), bytes[1]);
     munmap(memory, ALL);
 }
 
@@ -86,7 +117,7 @@ static void it_can_be_stopped_at_any_time(void **state)
     for (int i = 0; i < 50; i++) {
         char *memory = mmap(NULL, ALL, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         assert_true(memory != MAP_FAILED);
-        struct clearing *c = clearing_start(memory, first, bytes, AREAS, AHEAD);
+        struct clearing *c = clearing_start(memory, first, bytes, AREAS, AHEAD, NULL, NULL);
         if (c && i % 2)
             clearing_note(c, i % 3 > 0, bytes[1]);
         clearing_stop(c);
