@@ -51,6 +51,16 @@ static struct io_options io_options_of(const struct strata_model *m)
     };
 }
 
+/* Experts of another file than the trunk would be read without a word. */
+static bool check_files(const struct strata_model *m, struct err *e)
+{
+    for (int i = 0; i < gguf_parts(m->file); i++)
+        if (!io_is_of_file(m->io, i, gguf_part_fd(m->file, i)))
+            return err_set(e, ERR_IO, "%s: another file has taken its name since it was opened",
+                           gguf_part_path(m->file, i));
+    return true;
+}
+
 static bool start_reads(struct strata_model *m, struct err *e)
 {
     if (m->io)
@@ -68,6 +78,10 @@ static bool start_reads(struct strata_model *m, struct err *e)
     struct io_options o = io_options_of(m);
     m->io = io_create(paths, n, &o, e);
     mem_free(paths);
+    if (m->io && !check_files(m, e)) {
+        io_close(m->io);
+        m->io = NULL;
+    }
     return m->io != NULL;
 }
 

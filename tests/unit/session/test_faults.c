@@ -160,6 +160,28 @@ static void a_file_truncated_while_open_is_an_error_each_time(void **unused)
     remove(path);
 }
 
+static void a_model_replaced_between_opening_and_loading_is_an_error(void **unused)
+{
+    static const char path[] = "session-test-replaced.gguf", other[] = "session-test-other.gguf";
+    struct strata_error e = {0};
+    size_t bytes;
+    char *data = fixture_read(PATH, &bytes);
+    fixture_write(path, data, bytes);
+    fixture_write(other, data, bytes);
+    struct strata_model *m = strata_model_open(path, &(struct strata_options){.ctx = 64}, &e);
+    fixture_ok(m != NULL, &e);
+    assert_int_equal(rename(other, path), 0);
+    for (int i = 0; i < 2; i++) {
+        e = (struct strata_error){0};
+        assert_false(strata_model_load(m, &e));
+        assert_int_equal(e.code, STRATA_IO);
+        assert_non_null(strstr(e.text, "session-test-replaced.gguf: another file has taken its name"));
+    }
+    strata_model_free(m);
+    free(data);
+    remove(path);
+}
+
 /* One round of everything that allocates. */
 static bool use_all(struct strata_error *e)
 {
@@ -220,6 +242,7 @@ int main(void)
         cmocka_unit_test(reads_that_come_short_are_continued),
         cmocka_unit_test(a_failed_read_is_an_error_and_the_next_request_is_right),
         cmocka_unit_test(a_file_truncated_while_open_is_an_error_each_time),
+        cmocka_unit_test(a_model_replaced_between_opening_and_loading_is_an_error),
         cmocka_unit_test(memory_that_runs_out_anywhere_is_an_error_without_a_leak),
         cmocka_unit_test(feeding_and_stepping_allocate_nothing),
     };
