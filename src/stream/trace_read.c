@@ -19,6 +19,8 @@
 #define EXPERTS_MOST 65535
 #define USED_MOST 255
 #define TEXT_MOST (1 << 16)
+#define EXPERT_BYTES_MOST ((uint64_t)1 << 50) /* of all records */
+#define WINDOW_ROWS_MOST 1024
 
 struct trace {
     const char *path; /* only while it is opened */
@@ -90,10 +92,13 @@ static bool read_head_1(struct trace *t, struct err *e)
 static bool read_layers(struct trace *t, const uint8_t *at, struct err *e)
 {
     struct trace_head *h = &t->head;
+    uint64_t left = EXPERT_BYTES_MOST;
     for (int l = 0; l < h->layers; l++, at += 12) {
         h->layer[l] = (struct trace_layer){bytes_u64(at), bytes_u32(at + 8)};
-        if (h->layer[l].record_bytes > (uint64_t)1 << 40 || h->layer[l].record_bytes % 4096)
+        if (h->layer[l].record_bytes > left / (uint64_t)h->experts ||
+            h->layer[l].record_bytes % 4096)
             return bad(t, e, "a layer's record size", (uint64_t)(at - t->bytes));
+        left -= h->layer[l].record_bytes * (uint64_t)h->experts;
         if (h->layer[l].record_bytes && h->layer[l].class_index >= (uint32_t)h->classes)
             return bad(t, e, "a layer's size class", (uint64_t)(at - t->bytes));
         t->place[l] = h->layer[l].record_bytes ? t->with_experts++ : -1;
@@ -211,7 +216,7 @@ static bool read_record(struct trace *t, size_t at, size_t *next, struct err *e)
     uint32_t rows = bytes_u32(b + 5);
     if (b[0] >= TRACE_KINDS)
         return bad(t, e, "a record of an unknown kind", at);
-    if (rows > INT32_MAX)
+    if (rows > (b[0] == TRACE_WINDOW ? WINDOW_ROWS_MOST : INT32_MAX))
         return bad(t, e, "a record of too many rows", at);
     bool has_body = b[0] != TRACE_PROMPT_BEGIN && b[0] != TRACE_PROMPT_END;
     if (has_body && (!rows || rows > t->size))

@@ -297,6 +297,43 @@ static void test_wrong_guesses_two_layers_ahead_are_refused(void **state)
     mem_free(bytes);
 }
 
+/* Sizes whose sum no file can have, and windows that no run makes: what counts with them would pass
+ * the largest number. */
+static void test_sizes_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    struct err e;
+    err_clear(&e);
+    size_t n;
+    char *bytes = file_read_all(FAR_EXAMPLE, 1 << 20, &n, &e);
+    assert_non_null(bytes);
+    n -= 20;
+    uint8_t *layer = (uint8_t *)bytes + 56 + bytes_u32((uint8_t *)bytes + 48);
+    assert_int_equal(bytes_u64(layer), 8192);
+    for (int shift = 42; shift <= 63; shift++) { /* times 300 experts */
+        bytes_put_u64(layer, (uint64_t)1 << shift);
+        refuses(bytes, n, "a layer's record size");
+    }
+    bytes_put_u64(layer, (uint64_t)1 << 41); /* alone it could be */
+    bytes_put_u64(layer + 12, (uint64_t)1 << 41);
+    refuses(bytes, n, "a layer's record size");
+    bytes_put_u64(layer + 12, 4096);
+    bytes_put_u64(layer, 8192);
+    struct trace *t = trace_open(FAR_EXAMPLE, NULL, &e);
+    struct trace_record r;
+    trace_record_at(t, trace_records(t) - 2, &r);
+    assert_int_equal(r.kind, TRACE_WINDOW);
+    uint8_t *rows = NULL;
+    for (uint8_t *at = layer; !rows && at < (uint8_t *)bytes + n; at++)
+        if (!memcmp(at, r.at - 9, 20))
+            rows = at + 5;
+    assert_int_equal(bytes_u32(rows), 2);
+    trace_free(t);
+    bytes_put_u32(rows, 1025);
+    refuses(bytes, n, "a record of too many rows");
+    mem_free(bytes);
+}
+
 /* ---- the older form ------------------------------------------------------------------------- */
 
 static void test_plain_decoding_of_a_small_model_becomes_version_1(void **state)
@@ -564,6 +601,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_cut_files_are_read_up_to_the_last_whole_turn),
         cmocka_unit_test(test_a_flipped_bit_is_refused),
         cmocka_unit_test(test_wrong_guesses_two_layers_ahead_are_refused),
+        cmocka_unit_test(test_sizes_that_cannot_be_are_refused),
         cmocka_unit_test(test_plain_decoding_of_a_small_model_becomes_version_1),
         cmocka_unit_test(test_hit_rates_are_those_of_the_traces),
         cmocka_unit_test(test_no_policy_passes_the_bound),
