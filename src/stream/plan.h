@@ -95,7 +95,7 @@ void plan_write_json(const struct plan *p, struct json_out *out);
 
 /* Bytes that a process started now could use without swapping: memory available, container limits
  * respected (cgroup versions 1 and 2). `root` is put in front of /proc and /sys ("" but for tests).
- * 0 when the system does not say. */
+ * 0 when the system does not say, 1 when there is nothing left. */
 uint64_t plan_system_available(const char *root);
 /* The same minus a reserve: what a plan takes on its own account. Of the machine's memory an eighth
  * stays free, at most 1 GiB; of a container's one part of 32, at most 256 MiB. */

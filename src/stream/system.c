@@ -125,10 +125,15 @@ static uint64_t smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+/* 0 would be no limit: a container that is full has one. */
+static uint64_t said(uint64_t bytes)
+{
+    return bytes == NO_LIMIT ? 0 : bytes ? bytes : 1;
+}
+
 uint64_t plan_system_available(const char *root)
 {
-    uint64_t available = smaller(machine_leaves(root), containers_leave(root));
-    return available == NO_LIMIT ? 0 : available;
+    return said(smaller(machine_leaves(root), containers_leave(root)));
 }
 
 uint64_t plan_system_bytes(const char *root)
@@ -136,6 +141,5 @@ uint64_t plan_system_bytes(const char *root)
     uint64_t machine = minus_reserve(machine_leaves(root), MACHINE_RESERVE, MACHINE_RESERVE_MOST);
     uint64_t container =
         minus_reserve(containers_leave(root), CONTAINER_RESERVE, CONTAINER_RESERVE_MOST);
-    uint64_t bytes = smaller(machine, container);
-    return bytes == NO_LIMIT ? 0 : bytes;
+    return said(smaller(machine, container));
 }

@@ -252,6 +252,10 @@ static void container_limits_are_respected(void **state)
     put("sys/fs/cgroup/memory/c/memory.limit_in_bytes", "1600000\n");
     put("sys/fs/cgroup/memory/c/memory.usage_in_bytes", "800000\n");
     assert_int_equal(plan_system_bytes(root), 800000 / 32 * 31);
+    put("sys/fs/cgroup/memory/c/memory.usage_in_bytes", "1600000\n"); /* full, which is no want of a limit */
+    assert_int_equal(plan_system_bytes(root), 1);
+    assert_int_equal(plan_system_available(root), 1);
+    put("sys/fs/cgroup/memory/c/memory.usage_in_bytes", "800000\n");
     put("proc/meminfo", "MemAvailable: 800 kB\n"); /* less than the container's limit allows */
     assert_int_equal(plan_system_bytes(root), 700 * 1024);
     assert_int_equal(plan_system_available(root), 800000);
