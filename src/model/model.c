@@ -44,6 +44,23 @@ static const struct arch *find_arch(const struct gguf_file *g, struct err *e)
     return found;
 }
 
+static bool starts_with(const struct gguf_tensor *t, const char *beginning)
+{
+    return !strncmp(t->name, beginning, strlen(beginning));
+}
+
+/* A file that has a draft layer and none of those before it. */
+static bool is_draft_alone(const struct gguf_file *g)
+{
+    bool has_first = false, has_draft = false;
+    for (size_t i = 0; i < gguf_tensor_count(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        has_first |= starts_with(t, "blk.0.");
+        has_draft |= starts_with(t, "blk.") && strstr(t->name, ".nextn.eh_proj.weight");
+    }
+    return has_draft && !has_first;
+}
+
 /* Bytes of all routed experts, and that records are not larger than memory can be. */
 static void add_up_experts(struct model *m)
 {
@@ -58,6 +75,12 @@ static void add_up_experts(struct model *m)
 static struct model *open_as(const struct gguf_file *g, bool wants_draft, struct err *e)
 {
     const struct arch *arch = find_arch(g, e);
+    if (arch && is_draft_alone(g)) {
+        err_set(e, ERR_UNSUPPORTED,
+                "%s: holds a draft layer alone, to guess for a model with: -m MODEL --draft-model %s",
+                gguf_part_path(g, 0), gguf_part_path(g, 0));
+        return NULL;
+    }
     struct model *m = arch ? mem_alloc(sizeof *m, "model", e) : NULL;
     if (!m)
         return NULL;

@@ -50,6 +50,7 @@ class DraftModel(Case):
                 self.assertTrue(2 * steps - 8 <= forced["drafted"] <= 2 * steps, forced)
                 done = self.succeeds(*run, "--draft-model", layer)
                 self.assertEqual(done.out.decode().rstrip("\n"), plain["text"].rstrip("\n"))
+                self.fails(1, "run", "-m", layer, "-p", "x", names=[layer, "a draft layer alone", "--draft-model"])
                 counts = re.search(r", (\d+) of (\d+) guesses right", done.err.decode())
                 self.assertTrue(counts and 0 < int(counts[2]) and int(counts[1]) <= int(counts[2]), done.err)
         self.assertGreater(right, 0)
