@@ -188,7 +188,7 @@ static bool add_row(struct job *j, const char *policy, const struct replay_confi
     }
     struct replay_row *row = &r->row[r->n];
     *row = (struct replay_row){.policy = policy, .read_ahead = ahead, .moce = moce};
-    message_progress("replaying: %d rows", r->n + 1);
+    message_progress("replaying: row %d", r->n + 1);
     if (!replay_run(j->trace, c, &j->with, &row->result, &low))
         return take_error(e, &low);
     const struct replay_result *x = &row->result;
@@ -224,6 +224,8 @@ static bool read_ahead(const char *word, struct stream_ahead *out, struct strata
     if (!out->is_off && !out->has_guard &&
         !read_number("--read-ahead", word, 1, STREAM_RANKS_MOST, &ranks, e))
         return false;
+    if (ranks != floor(ranks))
+        return fail(e, STRATA_USAGE, "--read-ahead: \"%s\" is not a whole number", word);
     out->ranks = (int)ranks;
     return true;
 }
@@ -321,7 +323,8 @@ static void put_json(const struct job *j, struct json_out *out)
         json_put_f64(out, r->share);
         json_puts(out, ", \"read_ahead\": ");
         json_put_string(out, r->read_ahead, strlen(r->read_ahead));
-        json_putf(out, ", \"moce\": %s, \"hits\": %llu, \"misses\": %llu, \"hit_rate\": ", r->moce,
+        put_real(out, "moce", strtod(r->moce, NULL), true);
+        json_putf(out, ", \"hits\": %llu, \"misses\": %llu, \"hit_rate\": ",
                   (unsigned long long)r->result.hits, (unsigned long long)r->result.misses);
         json_put_f64(out, r->hit_rate);
         bool is_bound = !strcmp(r->policy, "bound");
@@ -356,8 +359,8 @@ static void put_table(const struct job *j, struct json_out *out)
 {
     bool has_time = j->with.drive != NULL;
     const struct trace_head *h = trace_head(j->trace);
-    json_putf(out, "%s: %d layers of %d experts, %d used\n", j->o->word, h->layers, h->experts,
-              h->used);
+    json_putf(out, "%s: %d layer%s of %d expert%s, %d used\n", j->o->word, h->layers,
+              h->layers == 1 ? "" : "s", h->experts, h->experts == 1 ? "" : "s", h->used);
     if (j->has_live)
         json_putf(out, "the run: %llu hits, %llu misses; replayed: %llu, %llu: %s\n",
                   (unsigned long long)j->live_hits, (unsigned long long)j->live_misses,
@@ -366,11 +369,11 @@ static void put_table(const struct job *j, struct json_out *out)
     else
         json_puts(out, "the trace has no counts of its run: nothing proves this replay\n");
     json_puts(out,
-              "policy  slots  share   read-ahead  moce    hits  misses  hit rate  useful  wasted"
+              "policy  slots  share    read-ahead  moce    hits  misses  hit rate  useful  wasted"
               "  wait ms/token  tok/s\n");
     for (int i = 0; i < j->rows.n; i++) {
         const struct replay_row *r = &j->rows.row[i];
-        json_putf(out, "%-6s %6llu  %4.0f%%  %11s  %4s %7llu %7llu    %.4f", r->policy,
+        json_putf(out, "%-6s %6llu  %4.0f%%  %12s  %4s %7llu %7llu    %.4f", r->policy,
                   (unsigned long long)r->result.slots, 100 * r->share, r->read_ahead, r->moce,
                   (unsigned long long)r->result.hits, (unsigned long long)r->result.misses,
                   r->hit_rate);

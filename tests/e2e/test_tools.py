@@ -413,6 +413,9 @@ class Replay(Case):
         done = call("replay", handed, "--read-ahead", "table:x", env=environment(XDG_CACHE_HOME=self.folder))
         self.assertEqual((done.status, done.out), (2, b""))
         self.assertIn(b'--read-ahead: "x" is not a number', done.err)
+        done = call("replay", handed, "--read-ahead", "table:1.5", env=environment(XDG_CACHE_HOME=self.folder))
+        self.assertEqual((done.status, done.out), (2, b""))
+        self.assertIn(b'--read-ahead: "1.5" is not a whole number', done.err)
 
     def test_the_routers_guess_two_layers_ahead_can_be_compared(self):
         trace, run = self.traced("--arena", "30%", "--trace-guesses", "2")
@@ -429,6 +432,8 @@ class Replay(Case):
         self.assertGreater(useful["router2:4"], useful["table2:4"])
         csv = self.replay(trace, "--shares", "20", "--read-ahead", "router2:4", "--csv").out.decode().splitlines()
         self.assertEqual([line.split(",")[3] for line in csv[1:]], ["router2:4"] * 3 + ["off"])
+        rows = self.replay(trace, "--shares", "20", "--read-ahead", "off", "--moce", ".5", "--json").json()["rows"]
+        self.assertEqual([row["moce"] for row in rows], [0.5] * 3 + [0])
 
     def test_without_guesses_two_layers_ahead_they_cannot_be(self):
         handed = os.path.join(ROOT, "tests", "data", "traces", "gen-2.trc")
