@@ -206,9 +206,13 @@ static bool fill_file(int fd, const char *path, const struct probe_options *o, s
             memcpy(piece + i, &v, 8);
         }
         ok = !is_cancelled(o, e);
-        if (ok && write(fd, piece, PIECE_BYTES) != (ssize_t)PIECE_BYTES)
-            ok = err_set(e, ERR_IO, "%s: a file of 256 MiB cannot be written: %s", path,
-                         strerror(errno));
+        for (size_t at = 0; ok && at < PIECE_BYTES;) { /* a full disk takes a part first */
+            ssize_t n = write(fd, piece + at, PIECE_BYTES - at);
+            at += n > 0 ? (size_t)n : 0;
+            if (n < 0 && errno != EINTR)
+                ok = err_set(e, ERR_IO, "%s: a file of 256 MiB cannot be written: %s", path,
+                             strerror(errno));
+        }
     }
     if (ok && fsync(fd) != 0)
         ok = err_set(e, ERR_IO, "%s: %s", path, strerror(errno));

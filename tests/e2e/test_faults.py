@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that are missing, cut or foreign; reads that fail on the way; Ctrl-C and closed pipes at any moment."""
 
+import errno
 import json
 import os
+import resource
 import shutil
 import signal
 import time
@@ -103,6 +105,15 @@ class Interrupts(Case):
                 out, err = process.communicate(timeout=PATIENCE_S)
                 self.assertEqual(process.returncode, 130, err)
                 self.assertEqual(json.loads(out)["finish_reason"], "interrupted")
+
+    def test_a_probe_that_finds_no_room_says_so(self):
+        def no_more():  # the last write takes a part of what it is given
+            resource.setrlimit(resource.RLIMIT_FSIZE, ((1 << 20) + 5, (1 << 20) + 5))
+        process = start("probe", self.folder, preexec_fn=no_more)
+        _, err = process.communicate(timeout=PATIENCE_S)
+        self.assertEqual(process.returncode, 1, err)
+        self.assertIn(os.strerror(errno.EFBIG).encode(), err)
+        self.assertEqual(os.listdir(self.folder), [])
 
     def test_ctrl_c_ends_a_probe_that_would_take_hours(self):
         process = start("probe", DEMO, "--io", "sim:rate=1")
