@@ -87,8 +87,8 @@ static bool read_depths(struct bench *b, struct strata_error *e)
         if (b->n_depths == DEPTHS_MOST)
             return fail(e, STRATA_USAGE, "--depth: more than %d depths", DEPTHS_MOST);
         if (b->n_depths && n < need_of(b))
-            return fail(e, STRATA_USAGE, "--depth %s: %lu is less than the %zu tokens before it",
-                        list, n, need_of(b));
+            return fail(e, STRATA_USAGE, "--depth %s: %lu is less than what lies before it, %zu", list,
+                        n, need_of(b));
         b->depth[b->n_depths++] = n;
         at = end;
         if (!*at)
@@ -354,9 +354,12 @@ static bool print_json(struct bench *b, const struct strata_stats *s,
 static void put_row(struct bench *b, const char *what, size_t tokens, double *values,
                     struct json_out *out)
 {
+    if (!tokens)
+        return;
     double median = bench_quantile(values, b->reps, 0.5);
-    json_putf(out, "%s %6zu tokens  %9.2f a second  (%.2f to %.2f, %zu repetition%s)\n", what,
-              tokens, median, values[0], values[b->reps - 1], b->reps, b->reps == 1 ? "" : "s");
+    json_putf(out, "%s %6zu token%s  %9.2f a second  (%.2f to %.2f, %zu repetition%s)\n", what,
+              tokens, tokens == 1 ? " " : "s", median, values[0], values[b->reps - 1], b->reps,
+              b->reps == 1 ? "" : "s");
 }
 
 static bool print_text(struct bench *b, const struct strata_stats *s, struct strata_error *e)
@@ -364,7 +367,10 @@ static bool print_text(struct bench *b, const struct strata_stats *s, struct str
     struct json_out out = {0};
     for (size_t d = 0; d < b->n_depths; d++) {
         if (b->n_depths > 1)
-            json_putf(&out, "behind %zu tokens:\n", b->depth[d]);
+            json_putf(&out, "behind %zu token%s:\n", b->depth[d], b->depth[d] == 1 ? "" : "s");
+        if (!b->prompt && !b->tokens)
+            put_row(b, "depth ", b->depth[d] - (d ? b->depth[d - 1] : 0), b->before + d * b->reps,
+                    &out);
         put_row(b, "prompt", b->prompt, b->prefill + d * b->reps, &out);
         put_row(b, "answer", b->tokens, b->decode + d * b->reps, &out);
     }
@@ -416,6 +422,8 @@ static bool prepare(struct bench *b, struct strata_error *e)
     if (!read_depths(b, e))
         return false;
     size_t need = need_of(b);
+    if (!need)
+        return fail(e, STRATA_USAGE, "-p 0 and -n 0 without --depth: there is nothing to time");
     if (need > INT_MAX)
         return fail(e, STRATA_USAGE, "%zu tokens are more than a context can hold", need);
     struct options own = with_context(b->o, need);

@@ -166,7 +166,7 @@ static void tell_finish(const struct chat *c, const struct answer *a)
     else if (a->finish == ANSWER_LENGTH && is_full)
         message_note("the context is full, the answer ends here: /undo and /reset make room");
     else if (a->finish == ANSWER_LENGTH)
-        message_detail("ended after %zu tokens (-n)", a->n);
+        message_detail("ended after %zu token%s (-n)", a->n, a->n == 1 ? "" : "s");
 }
 
 static bool generate(struct chat *c, bool opens_thinking, struct strata_error *e)
@@ -249,6 +249,8 @@ static bool undo(struct chat *c, struct strata_error *e)
 
 static bool save(struct chat *c, const char *path, struct strata_error *e)
 {
+    if (!output_spares_model("/save", path, e))
+        return false;
     struct json_out messages = {0};
     bool ok = conversation_write(&c->talk, &messages, e) &&
               strata_messages_set(c->session, messages.text, e) && strata_save(c->session, path, e);
@@ -269,8 +271,9 @@ static bool load(struct chat *c, const char *path, struct strata_error *e)
         return fail(e, STRATA_FORMAT, "%s: a state without a conversation", path);
     if (!conversation_read(&c->talk, messages, path, e))
         return false;
-    message_note("a conversation of %zu messages, %d tokens", c->talk.n,
-                 strata_position(c->session));
+    int tokens = strata_position(c->session);
+    message_note("a conversation of %zu message%s, %d token%s", c->talk.n, c->talk.n == 1 ? "" : "s",
+                 tokens, tokens == 1 ? "" : "s");
     return true;
 }
 

@@ -50,7 +50,8 @@ static bool check_fits(struct logits *l, struct strata_error *e)
                     "there are %zu ids, the context holds %d: --ctx %zu would hold them", l->n,
                     plan.ctx, l->n);
     if (cut > l->n)
-        return fail(e, STRATA_USAGE, "--cut %zu is behind the last of the %zu ids", cut, l->n);
+        return fail(e, STRATA_USAGE, "--cut %zu is behind the last of the %zu id%s", cut, l->n,
+                    l->n == 1 ? "" : "s");
     return true;
 }
 

@@ -62,7 +62,7 @@ int main(int argc, char **argv)
     } else if (what == PARSED_COMMAND) {
         message_level(&o);
         note_idle_options(&o);
-        status = commands[o.command](&o);
+        status = output_spares_models(&o, &e) ? commands[o.command](&o) : message_error(&e);
     } else {
         status = print_page(what, o.command);
     }

@@ -84,9 +84,10 @@ bool load_model(struct strata_model *m, struct strata_error *e)
     if (!strata_plan_get(m, &plan, e))
         return false;
     message_detail("the plan: %llu bytes in all, %llu of %llu experts in memory, a context of %d, "
-                   "bands of %d, tiles of %d, %d threads",
+                   "bands of %d, tiles of %d, %d thread%s",
                    (unsigned long long)plan.plan_total, (unsigned long long)plan.slots,
-                   (unsigned long long)plan.experts, plan.ctx, plan.band, plan.tile, plan.threads);
+                   (unsigned long long)plan.experts, plan.ctx, plan.band, plan.tile, plan.threads,
+                   plan.threads == 1 ? "" : "s");
     band = (size_t)plan.band;
     bool ok = strata_model_load(m, e);
     message_progress_end();

@@ -76,6 +76,34 @@ bool output_text(const char *text, size_t bytes, struct strata_error *e)
 
 /* ---- Files ---------------------------------------------------------------------------------- */
 
+bool output_spares_model(const char *what, const char *path, struct strata_error *e)
+{
+    char magic[4];
+    uint64_t bytes;
+    struct err ignored;
+    err_clear(&ignored);
+    int fd = file_open(path, &bytes, &ignored);
+    bool is_model = fd >= 0 && bytes >= sizeof magic &&
+                    file_read_at(fd, path, 0, magic, sizeof magic, &ignored) &&
+                    !memcmp(magic, "GGUF", sizeof magic);
+    if (fd >= 0)
+        file_close(fd);
+    return !is_model || fail(e, STRATA_USAGE, "%s: %s is a model, which is not written over", what, path);
+}
+
+bool output_spares_models(const struct options *o, struct strata_error *e)
+{
+    static const enum option outputs[] = {OPTION_SAVE,  OPTION_STATS, OPTION_OUT,
+                                          OPTION_TRACE, OPTION_SVG,   OPTION_PACK_OUT};
+    for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {
+        char what[32];
+        snprintf(what, sizeof what, "--%s", option_lines[outputs[i]].name);
+        if (option_given(o, outputs[i]) && !output_spares_model(what, option_text(o, outputs[i]), e))
+            return false;
+    }
+    return true;
+}
+
 bool output_begin(struct file_writer *w, const char *path, struct strata_error *e)
 {
     struct err low;

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "cli/options.h"
 #include "strata.h"
 
 /* Writes to stdout at once. A reader that went away ends the program quietly (SIGPIPE). */
@@ -17,6 +18,12 @@ bool output_is_where_messages_are(void);
 /* Text of a model. On a terminal, control characters other than tab and line break are shown as
  * symbols, so that a text cannot drive the terminal. */
 bool output_text(const char *text, size_t bytes, struct strata_error *e);
+
+/* Refuses a path that holds a model (a GGUF file), for what is written would take its place; `what`
+ * names the path's option or command. */
+bool output_spares_model(const char *what, const char *path, struct strata_error *e);
+/* The same for all options that name what is written. */
+bool output_spares_models(const struct options *o, struct strata_error *e);
 
 /* file_write_begin with an error of the program's. */
 bool output_begin(struct file_writer *w, const char *path, struct strata_error *e);

@@ -57,6 +57,15 @@ static bool check_range(const char *name, int value, int least, int most, struct
     return err_set(e, ERR_USAGE, "%s is %d: it must be %d to %d", name, value, least, most);
 }
 
+/* At least one read of the depth may be a guess. */
+static bool check_urgent(const struct strata_options *o, struct err *e)
+{
+    int depth = io_options_filled(&(struct io_options){.depth = o->io_depth}).depth;
+    return o->io_urgent < depth ||
+           err_set(e, ERR_USAGE, "--io-urgent %d: it must be less than --io-depth, which is %d",
+                   o->io_urgent, depth);
+}
+
 static bool check_options(const struct strata_options *o, struct err *e)
 {
     return check_range("threads", o->threads, 0, 1024, e) &&
@@ -69,6 +78,7 @@ static bool check_options(const struct strata_options *o, struct err *e)
            check_range("snapshots", o->snapshots, 0, 1024, e) &&
            check_range("io_depth", o->io_depth, 0, ENGINE_IO_DEPTH_MOST, e) &&
            check_range("io_urgent", o->io_urgent, 0, ENGINE_IO_DEPTH_MOST, e) &&
+           check_urgent(o, e) &&
            check_range("io_split", o->io_split, 0, STREAM_SPLIT_MOST, e) &&
            check_range("drive_parts", o->drive_parts, 0, 1 << 16, e) &&
            check_range("n_replicas", o->n_replicas, 0, IO_COPIES - 1, e) &&

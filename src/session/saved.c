@@ -217,8 +217,8 @@ static bool load_file(struct strata_session *s, const struct state_file *f,
     bits_fingerprint(s->model, bits);
     if (memcmp(bits, f->head.bits, STATE_FINGERPRINT) == 0)
         return load_bits(s, f, e);
-    log_note("%s: saved by another version or with other options, its %d tokens are read again",
-             f->path, n);
+    log_note("%s: saved by another version or with other options, its text of %d token%s is read again",
+             f->path, n, n == 1 ? "" : "s");
     struct strata_pass quiet = {
         .ctx = pass->ctx, .progress = pass->progress, .cancel = pass->cancel};
     return session_run_bands(s, n, n, LOGITS_LAST, &quiet, e);

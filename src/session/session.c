@@ -315,9 +315,9 @@ bool session_check_ids(const struct strata_session *s, const int32_t *ids, size_
     if (n > room)
         return err_set(
             e, ERR_USAGE,
-            "%s: %zu tokens do not fit into a context of %d of which %d are used: at most "
-            "%zu do",
-            s->model->path, n, s->ctx, position, room);
+            "%s: a text of %zu token%s does not fit into a context of %d of which %d are used: at "
+            "most %zu do",
+            s->model->path, n, n == 1 ? "" : "s", s->ctx, position, room);
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= s->vocab)
             return err_set(e, ERR_USAGE, "%s: id %d at index %zu is not one of the %d of the model",

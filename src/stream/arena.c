@@ -153,8 +153,10 @@ bool arena_cut(const struct stream_config *c, size_t io_align, struct arena_layo
     uint64_t staging = staging_bytes(out), least = least_cache_bytes(out) + staging;
     if (c->arena_bytes < least)
         return err_set(e, ERR_MEMORY,
-                       "an arena of %llu bytes cannot hold what one window of %d rows needs; the least is %llu",
-                       (unsigned long long)c->arena_bytes, c->window_rows, (unsigned long long)least);
+                       "an arena of %llu bytes cannot hold what one window of %d row%s needs; the "
+                       "least is %llu",
+                       (unsigned long long)c->arena_bytes, c->window_rows,
+                       c->window_rows == 1 ? "" : "s", (unsigned long long)least);
     while (!share_out(out, c->arena_bytes - staging)) {
         assert(out->classes > 1);
         merge_smallest(out);

@@ -164,9 +164,10 @@ static bool choose_arena(const struct plan_input *in, const struct bounds *b, ui
     if (*arena < b->least)
         return err_set(
             e, ERR_MEMORY,
-            "--arena: %s cannot hold the experts that one window of %d rows may need in a "
+            "--arena: %s cannot hold the experts that one window of %d row%s may need in a "
             "layer; it needs at least %s",
-            say_argument(*arena).text, in->stream->window_rows, say_argument(b->least).text);
+            say_argument(*arena).text, in->stream->window_rows,
+            in->stream->window_rows == 1 ? "" : "s", say_argument(b->least).text);
     needs = fixed + *arena;
     return needs <= limit || refuse(in, needs, *arena, limit, e);
 }
@@ -233,7 +234,8 @@ static void put_point(const struct plan_point *at, bool has_forecast, struct jso
 void plan_write_table(const struct plan *p, struct json_out *out)
 {
     char session[48];
-    snprintf(session, sizeof session, "session, %llu tokens", (unsigned long long)p->ctx);
+    snprintf(session, sizeof session, "session, %llu token%s", (unsigned long long)p->ctx,
+             p->ctx == 1 ? "" : "s");
     const struct {
         const char *name;
         uint64_t bytes;

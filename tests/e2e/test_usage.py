@@ -65,6 +65,9 @@ class Usage(Case):
                 (["chat", "-m", DEMO, "--chat-template", "plain"], "--chat-template plain"),
                 (["synth", "x.gguf", "--mix", "q3"], "--mix q3"),
                 (["bench", "-m", DEMO, "--depth", "x"], "--depth x"),
+                (["bench", "-m", DEMO, "-p", "0", "-n", "0"], "nothing to time"),
+                (["run", "-m", DEMO, "-p", "x", "--io-urgent", "8"], "--io-urgent 8: it must be less than --io-depth, which is 8"),
+                (["plan", DEMO, "--io-depth", "4", "--io-urgent", "5"], "which is 4"),
                 (["logits", "-m", DEMO, "--out", "x.npy"], "--ids"),
                 (["logits", "-m", DEMO, "--ids", "-", "--out", "x.npy", "--window", "9"], "9"),
                 (["tokenize", "-m", DEMO, "--special", "--no-special"], "--no-special"),
@@ -102,6 +105,23 @@ class Usage(Case):
             with self.subTest(file=file):
                 self.fails(1, *run, "--draft-model", file, names=names)
                 self.succeeds(*run, "--draft-model", file, "--draft", "off")
+
+    def test_no_model_is_written_over(self):
+        with open(os.path.join(TINY, "q4e_ngram.gguf"), "rb") as file:
+            content = file.read()
+        model = self.write("model.gguf", content)
+        ids = self.write("ids.txt", b"1 2 3")
+        for arguments in (["run", "-m", model, "-p", "x", "-n", "1", "--trace", model], ["run", "-m", model, "-p", "x", "-n", "1", "--save", model],
+                          ["run", "-m", DEMO, "-p", "x", "-n", "1", "--stats", model], ["pack", model, "-o", model],
+                          ["logits", "-m", model, "--ids", ids, "--out", model], ["bench", "-m", model, "-p", "1", "-n", "1", "--trace", model]):
+            with self.subTest(arguments=arguments):
+                self.fails(2, *arguments, names=["--output" if "-o" in arguments else arguments[-2], model, "not written over"])
+                with open(model, "rb") as file:
+                    self.assertEqual(file.read(), content)
+
+    def test_one_is_not_said_as_many(self):
+        self.assertIn(b"one window of 1 row may need", self.fails(1, "run", "-m", DEMO, "-p", "x", "--arena", "1", "--window", "1").err)
+        self.assertIn(b"     1 token  ", self.succeeds("bench", "-m", DEMO, "-p", "1", "-n", "0", "-r", "1").out)
 
     def test_quiet_leaves_only_the_answer(self):
         done = self.succeeds("run", "-m", DEMO, "-p", PROMPT, "-n", "3", "--seed", "1", "--quiet")
