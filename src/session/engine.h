@@ -22,6 +22,8 @@ bool engine_plan(struct strata_model *m, struct err *e);
 
 /* Whether routing depends on what is in memory: then results depend on the order of passes. */
 bool streaming_bends_routing(const struct strata_model *m);
+/* What tells its options apart; 0: routing is exact. */
+uint32_t streaming_routing_print(const struct strata_model *m);
 /* What the options say of streaming, into the configuration (streaming.c). */
 bool streaming_config(const struct strata_model *m, struct stream_config *c, struct err *e);
 /* Pieces of one part of a record that somebody waits for, by what was measured of the drive; the

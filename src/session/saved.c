@@ -10,14 +10,14 @@
 #include "base/half.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "session/engine.h"
 #include "session/hot_list.h"
-#include "session/session.h"
 #include "session/state_file.h"
 #include "session/version.h"
 
 static const struct strata_pass no_pass;
 
-/* Everything that decides about the bits of an activation. Routing is always exact so far. */
+/* Everything that decides about the bits of an activation. */
 static void bits_fingerprint(const struct strata_model *m, uint8_t out[STATE_FINGERPRINT])
 {
     uint8_t all[48] = {0};
@@ -25,6 +25,7 @@ static void bits_fingerprint(const struct strata_model *m, uint8_t out[STATE_FIN
     bytes_put_u32(all + 16, STRATA_NUMERICS);
     bytes_put_u32(all + 20, m->options.kv);
     bytes_put_u32(all + 24, m->options.exact_activations);
+    bytes_put_u32(all + 28, streaming_routing_print(m));
     memcpy(all + 32, m->backend->name, strnlen(m->backend->name, 16));
     XXH128_canonical_t c;
     XXH128_canonicalFromHash(&c, XXH3_128bits(all, sizeof all));

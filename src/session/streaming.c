@@ -6,7 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <xxhash.h>
+
+#include "base/bytes.h"
 #include "base/cache.h"
+#include "base/half.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "gguf/join.h"
@@ -63,6 +67,22 @@ bool streaming_bends_routing(const struct strata_model *m)
     struct err ignored;
     err_clear(&ignored);
     return !parse_moce(&m->options, &moce, &ignored) || moce.budget > 0 || moce.lambda > 0;
+}
+
+uint32_t streaming_routing_print(const struct strata_model *m)
+{
+    struct stream_moce moce;
+    struct err ignored;
+    err_clear(&ignored);
+    if (!parse_moce(&m->options, &moce, &ignored) || (moce.lambda <= 0 && moce.budget <= 0))
+        return 0;
+    uint8_t all[16];
+    bytes_put_u32(all, half_f32_bits(moce.lambda));
+    bytes_put_u32(all + 4, half_f32_bits(moce.budget));
+    bytes_put_u32(all + 8, (uint32_t)moce.keep);
+    bytes_put_u32(all + 12, moce.for_prompts);
+    uint32_t print = (uint32_t)XXH3_64bits(all, sizeof all);
+    return print ? print : 1;
 }
 
 bool streaming_config(const struct strata_model *m, struct stream_config *c, struct err *e)

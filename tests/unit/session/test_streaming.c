@@ -262,6 +262,42 @@ static void a_resumed_conversation_starts_warm_with_the_same_bits(void **state)
     }
 }
 
+/* What cache-aware routing has chosen is in a state's bits: where routing is exact, or prefers what is
+ * in memory by other options, its ids are fed again. */
+static void a_state_of_other_routing_is_fed_again(void **state)
+{
+    static const struct {
+        const char *moce;
+        int keep;
+        uint64_t fed_again;
+    } loads[] = {{NULL, 0, STEPS}, {"0", 0, STEPS}, {"0.85", 0, 0}, {"0.8", 0, STEPS}, {"0.85", 1, STEPS}};
+    int32_t ids[STEPS];
+    struct strata_error e = {0};
+    struct strata_options o = {.ctx = 256, .arena = "20%", .moce = "0.85"};
+    struct fixture f = fixture_open(PATH, &o), exact = fixture_open(PATH, &(struct strata_options){.ctx = 256});
+    size_t row = (size_t)f.vocab * sizeof(float);
+    fixture_ids(ids, STEPS, f.vocab);
+    free(fixture_logits(&exact, ids, STEPS, 1));
+    free(fixture_logits(&f, ids, STEPS, 1));
+    assert_memory_not_equal(strata_logits(f.session), strata_logits(exact.session), row);
+    fixture_ok(strata_save(f.session, STATE, &e), &e);
+    fixture_close(&f);
+    for (size_t i = 0; i < sizeof loads / sizeof *loads; i++) {
+        struct strata_stats s;
+        o.moce = loads[i].moce;
+        o.moce_keep = loads[i].keep;
+        f = fixture_open(PATH, &o);
+        fixture_ok(strata_load(f.session, STATE, NULL, &e), &e);
+        strata_stats_get(f.model, &s);
+        assert_int_equal(s.prefill_tokens, loads[i].fed_again);
+        if (loads[i].fed_again) /* prompts are exact unless it is said */
+            assert_memory_equal(strata_logits(f.session), strata_logits(exact.session), row);
+        fixture_close(&f);
+    }
+    fixture_close(&exact);
+    unlink(STATE);
+}
+
 /* ---- cancelling, and what is refused ---- */
 
 struct canceller {
@@ -341,6 +377,7 @@ int main(void)
         cmocka_unit_test(a_profile_is_learned_and_changes_no_bit),
         cmocka_unit_test(a_profile_beside_the_model_is_ignored_with_a_note_when_it_is_not_its_own),
         cmocka_unit_test(a_resumed_conversation_starts_warm_with_the_same_bits),
+        cmocka_unit_test(a_state_of_other_routing_is_fed_again),
         cmocka_unit_test(a_prompt_on_a_very_slow_drive_can_be_cancelled_and_goes_on),
         cmocka_unit_test(words_that_make_no_sense_are_refused),
     };
