@@ -31,13 +31,18 @@ static void put_experts(const struct strata_stats *s, struct json_out *out)
     uint64_t all = s->hits + s->misses;
     if (!all)
         return;
+    uint64_t tokens = s->prefill_tokens + s->decode_tokens;
     json_putf(out, "; experts: %llu were in memory (%.1f %%), %llu had to be read",
               (unsigned long long)s->hits, 100 * (double)s->hits / (double)all,
               (unsigned long long)s->misses);
+    if (tokens)
+        json_putf(out, " (%.1f a token)", (double)s->misses / (double)tokens);
     if (s->ahead_useful + s->ahead_late + s->ahead_wasted)
         json_putf(out, ", ahead of time %llu useful, %llu late, %llu wasted",
                   (unsigned long long)s->ahead_useful, (unsigned long long)s->ahead_late,
                   (unsigned long long)s->ahead_wasted);
+    if (s->moce_displaced > 0)
+        json_putf(out, ", displaced probability %.4f", s->moce_displaced);
 }
 
 void report_line(const struct strata_stats *s, uint64_t answered, const uint64_t *seed,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that a run is asked to write: what cannot be written is said before the work, and no device is replaced."""
 
+import json
 import os
 import resource
 import stat
@@ -65,6 +66,18 @@ class EndLine(Case):
         for n, words in ((1, "answer 1 token"), (3, "answer 3 tokens")):
             done = self.succeeds("run", "-m", DEMO, "-p", "x", "-n", n, "--temp", "0")
             self.assertIn(words, done.err.decode())
+
+    def test_it_says_what_a_token_missed_and_what_routing_displaced(self):
+        stats = self.path("stats.json")
+        for more, is_bent in (((), False), (("--moce", "0.5"), True)):
+            with self.subTest(more=more):
+                done = self.succeeds("run", "-m", DEMO, "-p", "The old house", "-n", "12", "--temp", "0", "--arena", "20%",
+                                     "--popularity", "off", "--stats", stats, *more)
+                with open(stats, encoding="utf-8") as file:
+                    said = json.load(file)
+                a_token = said["misses"] / (said["prefill_tokens"] + said["decode_tokens"])
+                self.assertIn("%d had to be read (%.1f a token)" % (said["misses"], a_token), done.err.decode())
+                self.assertEqual("displaced probability %.4f" % said["moce_displaced"] in done.err.decode(), is_bent)
 
     def test_it_begins_a_line_where_it_follows_the_answer(self):
         run = ("run", "-m", DEMO, "-p", "x", "-n", "3", "--temp", "0")
