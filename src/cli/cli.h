@@ -41,6 +41,8 @@ enum status message_error(const struct strata_error *e);
 /* A line that is overwritten by the next; only when stderr is a terminal and not --quiet. */
 void message_progress(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void message_progress_end(void);
+/* Whether message_progress would show something now, for what is costly to say. */
+bool message_progress_is_due(void);
 
 /* Fills an error unless it holds one; returns false. */
 bool fail(struct strata_error *e, enum strata_code code, const char *fmt, ...)

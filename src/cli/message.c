@@ -59,12 +59,16 @@ enum status message_error(const struct strata_error *e)
     return e->code == STRATA_USAGE ? STATUS_USAGE : STATUS_FAILED;
 }
 
+bool message_progress_is_due(void)
+{
+    return !state.quiet && clock_us() - state.progress_us >= PROGRESS_US && isatty(STDERR_FILENO);
+}
+
 void message_progress(const char *fmt, ...)
 {
-    int64_t now = clock_us();
-    if (state.quiet || now - state.progress_us < PROGRESS_US || !isatty(STDERR_FILENO))
+    if (!message_progress_is_due())
         return;
-    state.progress_us = now;
+    state.progress_us = clock_us();
     state.has_progress = true;
     va_list ap;
     va_start(ap, fmt);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/probe_cache.h"
 
@@ -75,8 +76,14 @@ struct strata_model *open_model(const struct options *o, int snapshots, struct s
     return strata_model_open(option_text(o, OPTION_MODEL), &wanted, e);
 }
 
-/* Tokens that go through the layers together, for the progress of a prompt. */
-static size_t band;
+/* For the progress of a prompt. */
+static struct {
+    struct strata_model *model;
+    size_t band, all;     /* tokens that go through the layers together; of the prompt */
+    double first, tokens; /* where speeds are counted from, and what was reported last */
+    int64_t first_us;
+    uint64_t first_bytes;
+} reading;
 
 bool load_model(struct strata_model *m, struct strata_error *e)
 {
@@ -88,7 +95,8 @@ bool load_model(struct strata_model *m, struct strata_error *e)
                    (unsigned long long)plan.plan_total, (unsigned long long)plan.slots,
                    (unsigned long long)plan.experts, plan.ctx, plan.band, plan.tile, plan.threads,
                    plan.threads == 1 ? "" : "s");
-    band = (size_t)plan.band;
+    reading.model = m;
+    reading.band = (size_t)plan.band;
     bool ok = strata_model_load(m, e);
     message_progress_end();
     return ok;
@@ -96,13 +104,32 @@ bool load_model(struct strata_model *m, struct strata_error *e)
 
 /* ---- Prompts -------------------------------------------------------------------------------- */
 
+static uint64_t bytes_read(void)
+{
+    struct strata_stats s;
+    strata_stats_get(reading.model, &s);
+    return s.bytes_read;
+}
+
+/* A token of the band under way counts as far as it has come through the layers. */
 static void show_reading(void *ctx, size_t done, size_t all, int layer, int layers)
 {
-    size_t under_way = all - done < band ? all - done : band;
-    double part = layers ? (double)under_way * layer / layers : 0;
-    if (all >= 64)
-        message_progress("reading the prompt: %.0f %% of %zu tokens",
-                         100 * ((double)done + part) / (double)all, all);
+    size_t under_way = all - done < reading.band ? all - done : reading.band;
+    double tokens = (double)done + (layers ? (double)under_way * layer / layers : 0);
+    bool is_new = all != reading.all || tokens < reading.tokens;
+    reading.all = all;
+    reading.tokens = tokens;
+    if (is_new) {
+        reading.first = tokens;
+        reading.first_us = clock_us();
+        reading.first_bytes = bytes_read();
+    }
+    if (all < 64 || is_new || !message_progress_is_due())
+        return;
+    double us = (double)(clock_us() - reading.first_us) + 1;
+    message_progress("reading the prompt: %.0f of %zu tokens, %.1f a second, %.2f GB/s", tokens, all,
+                     (tokens - reading.first) * 1e6 / us,
+                     (double)(bytes_read() - reading.first_bytes) * 1e-3 / us);
 }
 
 const struct strata_pass prompt_pass = {.progress = show_reading, .cancel = &interrupted};

@@ -3,10 +3,11 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 
-from program import Case, DEMO, PROMPT, ROOT, TINY, array, smoke
+from program import Case, DEMO, PROMPT, ROOT, TINY, VALID, array, smoke
 from cli.screen import Screen
 
 
@@ -75,6 +76,22 @@ class Run(Case):
         self.assertEqual(screen.end(), 0)
         plain = self.succeeds("run", "-m", DEMO, "-p", PROMPT, "-n", "4", "--temp", "0").out
         self.assertEqual(screen.text, plain.replace(b"\n", b"\r\n") + b"\r\n")
+
+    def test_on_a_terminal_the_progress_of_a_prompt_has_its_speeds(self):
+        with open(VALID, "rb") as file:
+            prompt = self.write("prompt", file.read(4000))
+        screen = Screen("run", "-m", DEMO, "-f", prompt, "-n", "1", "--temp", "0", "--arena", "min", "--band", "64",
+                        "--popularity", "off", "--io", "sim:rate=60M")
+        self.addCleanup(screen.kill)
+        self.assertEqual(screen.end(), 0)
+        shown = re.findall(rb"reading the prompt: (\d+) of (\d+) tokens, ([\d.]+) a second, ([\d.]+) GB/s", screen.text)
+        self.assertGreater(len(shown), 1, screen.text)
+        self.assertEqual([int(one[0]) for one in shown], sorted(int(one[0]) for one in shown))
+        for done, every, speed, rate in shown:
+            self.assertLess(int(done), int(every) + 1)
+            self.assertLess(float(rate), 0.1, "the drive gives no more")
+        self.assertGreater(float(shown[-1][2]), 0)
+        self.assertGreater(float(shown[-1][3]), 0)
 
     def test_figures_go_to_a_file(self):
         figures = self.path("stats.json")
