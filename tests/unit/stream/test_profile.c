@@ -17,6 +17,7 @@
 #include "stream/profile.h"
 
 #define PATH "./strata-profile-test"
+#define EXAMPLE TEST_DATA "/own/profile/small.strata-pop"
 
 static const int experts[] = {5, 0, 8};
 static uint32_t counts[13], again[13];
@@ -73,6 +74,22 @@ static void what_was_written_is_read(void **state)
     expect_refusal("no such file");
 }
 
+static void the_example_is_still_written_and_read(void **state)
+{
+    struct err e = {0};
+    size_t bytes, bytes_now;
+    struct profile p = describe(again);
+    assert_true(profile_read(EXAMPLE, &p, &e));
+    assert_int_equal(p.tokens, 77);
+    char *now = write_one(&bytes_now), *then = file_read_all(EXAMPLE, 1 << 20, &bytes, &e);
+    assert_memory_equal(counts, again, sizeof counts);
+    assert_int_equal(bytes, bytes_now);
+    assert_memory_equal(now, then, bytes);
+    mem_free(now);
+    mem_free(then);
+    unlink(PATH);
+}
+
 static void a_cut_or_flipped_file_is_refused(void **state)
 {
     size_t bytes;
@@ -81,7 +98,7 @@ static void a_cut_or_flipped_file_is_refused(void **state)
         put_file(data, n);
         expect_refusal(NULL);
     }
-    for (size_t i = 0; i < bytes - 4; i++) { /* the last four bytes are padding */
+    for (size_t i = 0; i < bytes; i++) {
         data[i] ^= 1 << i % 8;
         put_file(data, bytes);
         expect_refusal(NULL);
@@ -124,6 +141,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_written_is_read),
+        cmocka_unit_test(the_example_is_still_written_and_read),
         cmocka_unit_test(a_cut_or_flipped_file_is_refused),
         cmocka_unit_test(other_kinds_versions_and_models_are_named),
     };
