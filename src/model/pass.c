@@ -45,8 +45,11 @@ static bool run_layer(struct pass *p, int i)
     if (!mixture_run(p->b, steps->moe, steps->mixture(p, i), p->moe, tile, p->experts, p->batch, i,
                      p->e))
         return false;
-    for (int at = 0; at < rows; at += tile)
+    for (int at = 0; at < rows; at += tile) {
+        if (cancelled(p))
+            return false;
         steps->write_back(p, i, at, tile_rows(p, at));
+    }
     return p->b->finish(p->b, p->e);
 }
 
