@@ -19,6 +19,7 @@ struct watch {
     struct expert_source inner;
     float in[ROWS][EMBD]; /* of the routers of the layer under way */
     int layer, rows;
+    bool may_guess; /* the layer's turn has begun and nobody waits yet */
     int near[LAYERS], far[LAYERS]; /* guesses made in each layer */
 };
 
@@ -41,12 +42,14 @@ static void keep_input(void *ctx, const char *name, enum dump_type type, const v
 static bool watch_begin(void *ctx, const struct routing *r, struct err *e)
 {
     struct watch *w = ctx;
+    w->may_guess = true;
     return w->inner.begin(w->inner.ctx, r, e);
 }
 
 static int watch_next(void *ctx, struct expert_record *out, int most, struct err *e)
 {
     struct watch *w = ctx;
+    w->may_guess = false;
     return w->inner.next(w->inner.ctx, out, most, e);
 }
 
@@ -103,6 +106,7 @@ static void check_guess(void *ctx, const struct guess *g)
     struct watch *w = ctx;
     bool is_far = g->layer == w->layer + 2;
     assert_true(is_far || g->layer == w->layer + 1);
+    assert_true(w->may_guess); /* its reads are queued before this layer's are waited for */
     assert_int_equal(g->rows, w->rows);
     assert_int_equal(g->ranks, g->is_band ? USED : is_far ? FAR : NEAR);
     if (is_far) /* the nearer one comes first */

@@ -73,7 +73,7 @@ static inline bool record_is_right(int layer, const struct stream_record *r)
 
 static inline struct stream_config config_with(double share, size_t io_align)
 {
-    struct stream_config c = {.layers = LAYERS, .layer = layers, .window_rows = 4, .experts_used = 4};
+    struct stream_config c = {.layers = LAYERS, .layer = layers, .window_rows = 8, .experts_used = 4};
     uint64_t least = stream_least_bytes(&c, io_align), all = stream_all_bytes(&c, io_align);
     c.arena_bytes = least + (uint64_t)(share * (double)(all - least));
     return c;

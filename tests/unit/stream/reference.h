@@ -196,7 +196,7 @@ static inline void check_residents(struct reference *m, const struct stream *s)
 
 /* ---- turns ---- */
 
-/* Layers in order, as windows of 1 to 4 rows or as bands; ids favour small numbers. */
+/* Layers in order, as windows of 1 to 8 rows or as bands; ids favour small numbers. */
 struct history {
     uint64_t random;
     int layer, rows, k;
@@ -212,7 +212,7 @@ static inline void next_turn(struct history *h)
         if (h->layer)
             continue;
         h->is_band = draw(&h->random, 10) == 0;
-        h->rows = h->is_band ? 1 + (int)draw(&h->random, 100) : 1 + (int)draw(&h->random, 4);
+        h->rows = h->is_band ? 1 + (int)draw(&h->random, 100) : 1 + (int)draw(&h->random, 8);
     } while (!layers[h->layer].experts);
     uint32_t experts = (uint32_t)layers[h->layer].experts;
     h->k = experts < 4 ? (int)experts : 4;

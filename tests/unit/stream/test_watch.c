@@ -45,15 +45,24 @@ static struct io *open_files(const struct io_options *o)
     return io;
 }
 
-static struct stream *open_watched(struct io *io, const struct stream_ahead *ahead, struct told *told)
+/* The least arena for windows of so many rows. */
+static struct stream *open_for(struct io *io, int window_rows, const struct stream_ahead *ahead,
+                               struct told *told)
 {
     struct err e = {0};
     struct stream_config c = config_with(0, io_align(io));
+    c.window_rows = window_rows;
+    c.arena_bytes = stream_least_bytes(&c, io_align(io));
     c.ahead = *ahead;
     struct stream *s = stream_create(&c, io, &e);
     assert_non_null(s);
     stream_set_watch(s, &(struct stream_watch){told, take_wait});
     return s;
+}
+
+static struct stream *open_watched(struct io *io, const struct stream_ahead *ahead, struct told *told)
+{
+    return open_for(io, 8, ahead, told);
 }
 
 /* A turn for these experts; `guess` (or -1) is guessed at rank 0 and `other` at rank 1 for layer 3.
@@ -78,7 +87,7 @@ static void every_reason_is_named(void **state)
 {
     struct told told = {0};
     struct io *io = open_files(&(struct io_options){.pread = gated_read});
-    struct stream *s = open_watched(io, &(struct stream_ahead){.ranks = 1}, &told);
+    struct stream *s = open_for(io, 4, &(struct stream_ahead){.ranks = 1}, &told);
     turn(s, 3, 0, 1, -1, -1);
     assert_int_equal(told.times[STREAM_NEVER_SEEN], 1);
     assert_int_equal(told.last.expert, 0);
