@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -194,6 +195,17 @@ bool file_write_begin(struct file_writer *w, const char *path, unsigned mode, st
     }
     flock(w->fd, LOCK_EX | LOCK_NB); /* as long as it is open nobody takes it for a leftover */
     return true;
+}
+
+bool file_write_has_room(struct file_writer *w, uint64_t bytes, struct err *e)
+{
+    struct statvfs v;
+    if (fstatvfs(w->fd, &v))
+        return true;
+    uint64_t left = (uint64_t)v.f_bavail * v.f_frsize;
+    return left >= bytes ||
+           err_set(e, ERR_IO, "%s: %llu bytes are needed, the disk has %llu left", w->path,
+                   (unsigned long long)bytes, (unsigned long long)left);
 }
 
 bool file_write_at(struct file_writer *w, uint64_t offset, const void *data, size_t n, struct err *e)

@@ -44,6 +44,8 @@ struct file_writer {
     char *path, *temporary;
 };
 bool file_write_begin(struct file_writer *w, const char *path, unsigned mode, struct err *e);
+/* Whether the disk has room for `bytes` more; the error says how much it has. */
+bool file_write_has_room(struct file_writer *w, uint64_t bytes, struct err *e);
 bool file_write(struct file_writer *w, const void *data, size_t n, struct err *e);
 /* Overwrites bytes already written (headers with checksums). */
 bool file_write_at(struct file_writer *w, uint64_t offset, const void *data, size_t n, struct err *e);

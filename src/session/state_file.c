@@ -167,12 +167,18 @@ bool state_file_write(const char *path, const struct state_header *h, const stru
         if (blocks[i].bytes > UINT32_MAX)
             return err_set(e, ERR_UNSUPPORTED, "%s: section %s has %zu bytes, more than 2^32 - 1",
                            path, blocks[i].name, blocks[i].bytes);
+    uint64_t all = bytes;
+    for (int i = 0; i < s->n_items; i++)
+        all += s->items[i].derived ? 0 : padded(state_item_bytes(s, &s->items[i]));
+    for (int i = 0; i < n_blocks; i++)
+        all += padded(blocks[i].bytes);
     struct state_section *sections = mem_alloc_array((size_t)n, sizeof *sections, "saving", e);
     uint8_t *header = mem_alloc(bytes, "saving", e);
     struct file_writer w;
     bool ok = sections && header && file_write_begin(&w, path, 0600, e);
     if (ok) {
-        ok = write_all(&w, h, s, blocks, n_blocks, sections, header, bytes, e);
+        ok = file_write_has_room(&w, all, e) &&
+             write_all(&w, h, s, blocks, n_blocks, sections, header, bytes, e);
         if (ok)
             ok = file_write_commit(&w, e);
         else

@@ -38,6 +38,59 @@ class Targets(Case):
         self.assertEqual(os.listdir(self.folder), ["state"])
 
 
+class FullDisk(Case):
+    """A disk of 200 KB: less than a state or a sidecar takes."""
+
+    def setUp(self):
+        super().setUp()
+        self.disk = self.path("disk")
+        os.mkdir(self.disk)
+        made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "none", self.disk], capture_output=True, check=False)
+        if made.returncode:
+            self.skipTest("the system does not let us mount a small disk")
+        self.addCleanup(subprocess.run, ["umount", self.disk], check=True)
+
+    def on_disk(self, name, content=b"old"):
+        path = os.path.join(self.disk, name)
+        with open(path, "wb") as file:
+            file.write(content)
+        return path
+
+    def test_what_does_not_fit_is_refused_and_leaves_the_old_file(self):
+        state = self.on_disk("state")
+        run = ("run", "-m", DEMO, "-p", "x", "-n", "1", "--quiet", "--popularity", "off")
+        done = program.call(*run, "--save", state)
+        self.assertEqual(done.status, 1, done.err)
+        self.assertRegex(done.err.decode(), r"state: \d+ bytes are needed, the disk has \d+ left")
+        self.fails(1, "pack", DEMO, "-o", os.path.join(self.disk, "pack"), names=["bytes are needed, the disk has"])
+        self.assertEqual(os.listdir(self.disk), ["state"])
+        with open(state, "rb") as file:
+            self.assertEqual(file.read(), b"old")
+
+    def test_a_profile_that_cannot_be_written_is_no_error(self):
+        profile = os.path.join(self.disk, "learned.strata-pop")
+        run = ("run", "-m", DEMO, "-p", "x", "-n", "1", "--temp", "0", "--popularity", profile)
+        self.succeeds(*run)
+        with open(profile, "rb") as file:
+            old = file.read()
+        with open(os.path.join(self.disk, "rest"), "wb", buffering=0) as file:
+            try:
+                while file.write(bytes(4096)):
+                    pass
+            except OSError:
+                pass
+        self.assertIn(b"the popularity profile is not written", self.succeeds(*run, "-v").err)
+        self.assertEqual(sorted(os.listdir(self.disk)), ["learned.strata-pop", "rest"])
+        with open(profile, "rb") as file:
+            self.assertEqual(file.read(), old)
+
+    def test_a_trace_that_cannot_be_written_is_an_error(self):
+        self.on_disk("rest", bytes(190 << 10))
+        done = program.call("run", "-m", DEMO, "-p", "x", "-n", "40", "--quiet", "--trace", os.path.join(self.disk, "run.trc"))
+        self.assertEqual(done.status, 1)
+        self.assertIn(b"run.trc: No space left on device", done.err)
+
+
 class Closed(Case):
     """Standard descriptors that the caller closed are not taken for the files that are opened."""
 

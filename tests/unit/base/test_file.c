@@ -177,12 +177,30 @@ static void the_cache_is_where_the_environment_says_and_is_made_when_it_is_writt
     assert_false(cache_path("file", false, path, sizeof path));
 }
 
+static void room_is_looked_for_before_anything_is_written(void **state)
+{
+    (void)state;
+    const char *path = in_folder("large");
+    struct file_writer w;
+    struct err e = {0};
+    write_text(path, "old");
+    assert_true(file_write_begin(&w, path, 0600, &e));
+    assert_true(file_write_has_room(&w, 1, &e));
+    assert_false(file_write_has_room(&w, UINT64_MAX / 2, &e));
+    assert_non_null(strstr(e.text, path));
+    assert_non_null(strstr(e.text, "9223372036854775807 bytes are needed"));
+    file_write_abort(&w);
+    assert_text(path, "old");
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_new_file_replaces_an_old_one_when_it_is_whole),
         cmocka_unit_test(an_aborted_write_leaves_nothing_behind),
         cmocka_unit_test(what_is_no_file_is_not_replaced),
+        cmocka_unit_test(room_is_looked_for_before_anything_is_written),
         cmocka_unit_test(what_a_killed_writer_has_left_is_removed_by_the_next),
         cmocka_unit_test(the_cache_is_where_the_environment_says_and_is_made_when_it_is_written),
     };
