@@ -131,6 +131,16 @@ void *mem_map(size_t bytes, const char *what, struct err *e)
     return p;
 }
 
+void mem_lend(void *p, size_t bytes)
+{
+#ifdef MADV_FREE
+    if (p && bytes)
+        madvise(p, mem_round_up(bytes, (size_t)sysconf(_SC_PAGESIZE)), MADV_FREE);
+#else
+    (void)p, (void)bytes;
+#endif
+}
+
 void *mem_map_addresses(size_t bytes, const char *what, struct err *e)
 {
     bytes = bytes ? bytes : 1;

@@ -31,6 +31,9 @@ void mem_free(void *p);
  * the same size. */
 void *mem_map(size_t bytes, const char *what, struct err *e);
 void mem_unmap(void *p, size_t bytes);
+/* What the block holds is not needed any more: until a page is written to the next time the system may
+ * take it, and then it is zero. */
+void mem_lend(void *p, size_t bytes);
 /* Addresses without memory behind them: touching one is a fault. Freed with mem_unmap. */
 void *mem_map_addresses(size_t bytes, const char *what, struct err *e);
 

@@ -192,6 +192,12 @@ bool model_scratch_alloc(struct model *m, int band, int tile, struct err *e)
     return true;
 }
 
+void model_lend_scratch(struct model *m)
+{
+    if (m->backend->host_visible)
+        mem_lend(m->device, m->device_bytes);
+}
+
 bool model_forward(struct model *m, struct model_state *s, const struct batch *batch,
                    const struct expert_source *experts, const struct row_source *rows,
                    struct err *e)

@@ -73,6 +73,10 @@ size_t model_scratch_bytes(const struct model *m, int band, int tile);
 void model_backend_limits(const struct model *m, int band, int tile, int ctx,
                           struct backend_limits *out);
 bool model_scratch_alloc(struct model *m, int band, int tile, struct err *e);
+/* Until the next pass the system may take the pages of the backend's working memory, which holds
+ * nothing then: a long prompt has used far more of it than an answer does. Not between a held window
+ * and its commit. */
+void model_lend_scratch(struct model *m);
 
 enum dump_type { DUMP_F32, DUMP_I32, DUMP_BOOL };
 

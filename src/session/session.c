@@ -293,6 +293,7 @@ bool session_run_bands(struct strata_session *s, int end, int first, enum logits
         stream_prompt_end(stream);
         tracing_prompt(s->model, 0);
     }
+    model_lend_scratch(s->model->network);
     stats_note_prompt(s->model, &read_before);
     s->model->counters.prefill_us += clock_us() - began;
     return ok;
