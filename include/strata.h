@@ -74,6 +74,8 @@ enum strata_draft {
     STRATA_DRAFT_MTP,      /* else a draft layer, which the model's file or draft_model has: takes memory */
 };
 
+enum strata_choice { STRATA_DEFAULT = 0, STRATA_ON, STRATA_OFF };
+
 enum strata_note_level { STRATA_NOTE = 0, STRATA_DETAIL };
 
 /* How to run a model. All zero is a sensible default. */
@@ -113,6 +115,8 @@ struct strata_options {
                                 the mean; NULL or "0": exact */
     int moce_keep;           /* best experts that it selects in any case */
     bool prompt_moce;        /* it routes prompts too */
+    enum strata_choice shrink; /* the arena gives memory back while the system is short of it; default:
+                                  where routing is exact, for elsewhere results depend on it */
     const char *sidecar;     /* experts as `strata_pack` wrote them: its path, "off"; NULL: one beside
                                 the model, if it is there */
     const char *popularity;  /* profile of what is used, read at load and written at the end: its path;
@@ -201,8 +205,6 @@ bool strata_token_is_end(struct strata_model *m, int32_t id);
 int strata_vocabulary_size(struct strata_model *m);
 
 /* ---- Chat ----------------------------------------------------------------------------------- */
-
-enum strata_choice { STRATA_DEFAULT = 0, STRATA_ON, STRATA_OFF };
 
 struct strata_render_options {
     enum strata_choice think, preserve_thinking; /* default: the template's */

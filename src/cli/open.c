@@ -63,6 +63,7 @@ struct strata_model *open_model(const struct options *o, int snapshots, struct s
         .moce = option_text(o, OPTION_MOCE),
         .moce_keep = whole(o, OPTION_MOCE_KEEP),
         .prompt_moce = option_given(o, OPTION_PROMPT_MOCE),
+        .shrink = (enum strata_choice)o->value[OPTION_SHRINK].whole,
         .sidecar = option_text(o, OPTION_SIDECAR),
         .popularity = popularity ? popularity : "auto",
         .explain = option_given(o, OPTION_EXPLAIN),

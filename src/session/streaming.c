@@ -93,9 +93,10 @@ bool streaming_config(const struct strata_model *m, struct stream_config *c, str
     c->split = o->io_split;
     c->no_overlap = o->no_overlap;
     c->lock = true;
-    c->gives_back = true;
+    c->gives_back = o->shrink != STRATA_OFF;
+    c->gives_back_bent = o->shrink == STRATA_ON;
     return (!o->policy || policy_parse(o->policy, &c->policy, e)) &&
-           parse_read_ahead(o->read_ahead, c, e) && parse_moce(o, &moce, e);
+           parse_read_ahead(o->read_ahead, o->ahead_margin, c, e) && parse_moce(o, &moce, e);
 }
 
 /* A record that lies in parts is read in as many pieces anyhow, and small ones are not worth their

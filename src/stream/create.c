@@ -223,6 +223,7 @@ struct stream *stream_create(const struct stream_config *c, struct io *io, struc
     s->has_look_ahead = !c->no_look_ahead;
     s->no_overlap = c->no_overlap;
     s->gives_back = c->gives_back;
+    s->gives_back_bent = c->gives_back_bent;
     if (c->gives_back)
         resize_begin_by_default(s);
     if (!arena_cut(c, io_align(io), &s->arena, e) || !copy_layers(s, c, e) ||

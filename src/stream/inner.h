@@ -205,7 +205,7 @@ struct stream {
     uint64_t displaced_rows;
     double displaced;
 
-    bool gives_back; /* slots, while the system is short of memory */
+    bool gives_back, gives_back_bent; /* slots, while the system is short of memory */
     struct memory_watch watched;
 
     bool is_wanting; /* as the reads were told (slots_note_wanting) */

@@ -90,14 +90,14 @@ void resize_by_pressure(struct stream *s)
 {
     struct memory_watch *w = &s->watched;
     int64_t now = clock_us();
-    if (now - w->checked_us < w->check_us || s->is_prompt)
+    if (now - w->checked_us < w->check_us)
         return;
     struct pressure seen = pressure_read(w->root);
     bool is_high = pressure_is_high(&seen, &w->seen);
-    bool is_exact = s->moce.lambda <= 0 && s->moce.budget <= 0;
+    bool is_exact = s->moce.lambda <= 0 && s->moce.budget <= 0, may = is_exact || s->gives_back_bent;
     w->checked_us = now;
     w->seen = seen;
-    if (is_high && !is_exact) {
+    if (is_high && !may) {
         if (!w->was_refused)
             log_note("the system is short of memory, but the arena gives nothing back: with "
                      "cache-aware routing its size would change the text");
@@ -110,9 +110,10 @@ void resize_by_pressure(struct stream *s)
         w->calm_since_us = now;
         int n = stream_resize(s, step);
         if (n)
-            log_note("the system is short of memory: %d slot%s of the arena %s given back", n,
-                     n == 1 ? "" : "s", n == 1 ? "is" : "are");
-    } else if (is_exact && now - w->calm_since_us > w->calm_us) {
+            log_note("the system is short of memory: %d slot%s of the arena %s given back%s", n,
+                     n == 1 ? "" : "s", n == 1 ? "is" : "are",
+                     is_exact ? "" : "; with cache-aware routing this changes the text");
+    } else if (may && now - w->calm_since_us > w->calm_us) {
         w->calm_since_us = now;
         stream_resize(s, -step);
     }

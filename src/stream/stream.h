@@ -68,8 +68,8 @@ struct stream_config {
     bool no_overlap;    /* a window's turn begins when all that it wants has arrived: to measure what
                            working meanwhile is worth */
     int split;          /* pieces that an urgent part is read in, at the same time; 0: 1 */
-    bool gives_back; /* slots while the system is short of memory (not while routing is cache-aware)
-                      */
+    bool gives_back; /* slots while the system is short of memory, where routing is exact */
+    bool gives_back_bent; /* and where it is cache-aware, which then depends on it */
     bool lock;       /* the arena is locked in memory, where the system lets us */
     bool has_no_memory; /* the arena is addresses only: with the engine "fake", to replay turns */
 };

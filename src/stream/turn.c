@@ -369,7 +369,7 @@ bool stream_begin(struct stream *s, int layer, const int32_t *ids, int n, bool i
     assert(!s->turn.is_active && layer >= 0 && layer < s->layers);
     if (!is_band && s->is_prompt)
         stream_prompt_end(s);
-    if (layer == s->first_layer && s->gives_back)
+    if (s->gives_back && (is_band || layer == s->first_layer))
         resize_by_pressure(s);
     s->turn = (struct turn){.layer = layer, .is_band = is_band};
     bool good = count_wanted(s, layer, ids, n, e);
