@@ -107,8 +107,10 @@ struct strata_options {
                                 default of io_split; 0: not measured */
     const char *const *replicas; /* copies of the model on other drives, their first parts; the array */
     int n_replicas;              /* must stay until the model is planned or loaded */
-    const char *policy;      /* who leaves the arena: "lru", "lfu", "layer"; NULL: layer */
+    const char *policy;      /* who leaves the arena: "lru", "lfu", "layer"; NULL: lfu */
     const char *read_ahead;  /* "auto", how many ranks of a guess are read, "off"; NULL: auto */
+    float ahead_margin;      /* of weight, by which a guess must be above the best that would not be chosen, to be
+                                read; 0: it need not */
     bool no_overlap;         /* to measure what it is worth: a layer of a decode step is computed only
                                 when all its experts have been read */
     const char *moce;        /* cache-aware routing: a strength, or "auto:X", X the displaced mass in

@@ -63,6 +63,9 @@ void note_idle_options(const struct options *o)
         if (option_given(o, of_chats[i]) && !option_given(o, OPTION_CHAT))
             note_without(of_chats[i], OPTION_CHAT);
     note_idle_drafts(o);
+    const char *ahead = option_text(o, OPTION_READ_AHEAD);
+    if (option_given(o, OPTION_AHEAD_MARGIN) && ahead && (!strcmp(ahead, "off") || !strcmp(ahead, "0")))
+        message_note("--ahead-margin has no effect beside --read-ahead %s", ahead);
 }
 
 void note_idle_effort(const struct options *o, struct strata_model *m)

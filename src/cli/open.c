@@ -58,6 +58,7 @@ struct strata_model *open_model(const struct options *o, int snapshots, struct s
         .replicas = o->replicas,
         .n_replicas = o->n_replicas,
         .read_ahead = option_text(o, OPTION_READ_AHEAD),
+        .ahead_margin = (float)o->value[OPTION_AHEAD_MARGIN].real,
         .no_overlap = o->value[OPTION_OVERLAP].whole == 1,
         .policy = option_text(o, OPTION_POLICY),
         .moce = option_text(o, OPTION_MOCE),

@@ -26,10 +26,12 @@ static bool parse_real(const char *text, double least, double most, double *out)
     return end > text && !*end && *out >= least && *out <= most;
 }
 
-static bool parse_read_ahead(const char *text, struct stream_config *c, struct err *e)
+static bool parse_read_ahead(const char *text, float margin, struct stream_config *c, struct err *e)
 {
     char *end;
-    c->ahead = (struct stream_ahead){.has_guard = true};
+    if (!(margin >= 0 && margin <= 1))
+        return err_set(e, ERR_USAGE, "ahead_margin is %g: it must be 0 to 1", (double)margin);
+    c->ahead = (struct stream_ahead){.has_guard = true, .margin = margin};
     if (!text || !strcmp(text, "auto"))
         return true;
     if (!strcmp(text, "off")) {
@@ -40,7 +42,7 @@ static bool parse_read_ahead(const char *text, struct stream_config *c, struct e
     if (end == text || *end || ranks < 0 || ranks > STREAM_RANKS_MOST)
         return err_set(e, ERR_USAGE, "--read-ahead: \"%s\" is not auto, off or 0 to %d", text,
                        STREAM_RANKS_MOST);
-    c->ahead = (struct stream_ahead){.ranks = (int)ranks, .is_off = !ranks};
+    c->ahead = (struct stream_ahead){.ranks = (int)ranks, .is_off = !ranks, .margin = margin};
     return true;
 }
 

@@ -224,6 +224,8 @@ int stream_guess_ranks(const struct stream *s, int layer, bool is_band)
         return 0;
     if (!ranks) /* those behind are selected too rarely to be worth counting */
         ranks = 2 * s->experts_used < 8 ? 8 : 2 * s->experts_used;
+    else if (s->ahead_options.margin > 0 && ranks <= s->experts_used)
+        ranks = s->experts_used + 1; /* the last is what the others are compared with */
     ranks = ranks < STREAM_RANKS_MOST ? ranks : STREAM_RANKS_MOST;
     return ranks < experts ? ranks : experts;
 }

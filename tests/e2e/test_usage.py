@@ -86,6 +86,7 @@ class Usage(Case):
                 (run + ("--draft-rows", "3", "--window", "2"), ["--draft-rows 3: --window 2"]),
                 (run + ("--draft-rows", "3", "--draft", "lookup", "--moce", "auto:0.1"),
                  ["--draft-rows has no effect beside --moce", "--draft has no effect beside --moce"]),
+                (run + ("--ahead-margin", "0.1", "--read-ahead", "off"), ["--ahead-margin has no effect beside --read-ahead off"]),
                 (("synth", self.path("x.gguf"), "--dry-run", "--mtp-right", "0.5"), ["--mtp-right has no effect without --mtp"]),
                 (("render", "-m", DEMO, "--messages", messages, "--effort", "low"), ["--effort low has no effect"])]:
             with self.subTest(arguments=arguments):

@@ -90,6 +90,7 @@ static void streaming_never_changes_a_bit(void **state)
         {"nothing ahead", {.arena = "20%", .read_ahead = "off"}, 1},
         {"nothing computed meanwhile", {.arena = "20%", .no_overlap = true}, 2},
         {"many ranks", {.arena = "20%", .read_ahead = "20", .io_urgent = 1}, 2},
+        {"only sure guesses", {.arena = "20%", .read_ahead = "4", .ahead_margin = 0.05f}, 1},
         {"in pieces", {.arena = "20%", .io_split = 4, .io_depth = 3}, 1},
         {"copies", {.arena = "20%", .replicas = copies, .n_replicas = 2}, 1},
         {"lru", {.arena = "20%", .policy = "lru", .band = 7, .tile = 3}, 1},
@@ -356,6 +357,7 @@ static void words_that_make_no_sense_are_refused(void **state)
         {.moce = "auto:2"},     {.moce = "-0.1"},
         {.moce = "x"},          {.policy = "best"},
         {.io_split = 9},        {.io_depth = 100000},
+        {.ahead_margin = -0.1f}, {.ahead_margin = 1.5f},
         {.moce_keep = -1},      {.io = "fast"},
         {.n_replicas = 8},      {.replicas = other, .n_replicas = 1}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -113,6 +113,38 @@ static void every_reason_is_named(void **state)
     io_close(io);
 }
 
+/* With a margin only those guesses are read whose weight is so much above that of the best one that
+ * would not be chosen; of a guess of few ranks that one is asked for besides. */
+static void guesses_that_are_hardly_better_than_the_others_are_not_read(void **state)
+{
+    static const int32_t ids[] = {0, 1, 2, 3, 4, 5};
+    static const float weights[] = {0.5f, 0.2f, 0.06f, 0.045f, 0.035f, 0.03f};
+    static const struct {
+        float margin;
+        int ranks, read;
+    } cases[] = {{0, 0, 6}, {0, 2, 2}, {0, 4, 4}, {0.02f, 4, 3}, {0.02f, 2, 2}, {0.1f, 0, 2}, {0.5f, 6, 0}};
+    struct memory_drive drive = {0};
+    struct io *io = open_memory(&drive, 4);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct told told = {0};
+        struct stream *s = open_watched(
+            io, &(struct stream_ahead){.ranks = cases[i].ranks, .margin = cases[i].margin}, &told);
+        struct err e = {0};
+        int read = 0;
+        assert_true(stream_guess_ranks(s, 3, false) >= (cases[i].margin > 0 ? 5 : cases[i].ranks));
+        assert_true(stream_begin(s, 0, ids, 4, false, &e));
+        stream_guess(s, 3, ids, weights, 1, 6, false);
+        for (int x = 0; x < 6; x++) {
+            read += s->home[3][x] >= 0;
+            assert_true((s->home[3][x] >= 0) == (x < cases[i].read));
+        }
+        assert_int_equal(read, cases[i].read);
+        stream_end(s);
+        stream_free(s);
+    }
+    io_close(io);
+}
+
 static void a_wait_that_is_cut_short_says_so_and_what_it_lost_too(void **state)
 {
     struct told told = {0};
@@ -315,6 +347,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_reason_is_named),
+        cmocka_unit_test(guesses_that_are_hardly_better_than_the_others_are_not_read),
         cmocka_unit_test(a_wait_that_is_cut_short_says_so_and_what_it_lost_too),
         cmocka_unit_test(guesses_that_found_no_slot_are_named),
         cmocka_unit_test(more_is_asked_of_guesses_while_the_drive_is_busy),
