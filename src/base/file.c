@@ -97,6 +97,15 @@ bool file_is_same(int fd, int other)
     return !fstat(fd, &a) && !fstat(other, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
+void file_read_ahead_off(int fd)
+{
+#ifdef POSIX_FADV_RANDOM
+    posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+#else
+    (void)fd;
+#endif
+}
+
 void file_close(int fd)
 {
     close(fd);

@@ -29,6 +29,9 @@ bool file_read_direct(int fd, uint64_t offset, void *to, size_t span, size_t nee
 /* Whether two descriptors are of one file, and not of what has taken its name meanwhile. */
 bool file_is_same(int fd, int other);
 
+/* Reads of it come in no order: the system fetches what is asked for and nothing behind it. */
+void file_read_ahead_off(int fd);
+
 void file_close(int fd);
 
 /* Whole file into memory (NUL-terminated), refused above `most` bytes. Freed with mem_free. */

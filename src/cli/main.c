@@ -5,6 +5,7 @@
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -42,9 +43,20 @@ static void hold_standard_descriptors(void)
             open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY); /* takes the lowest: fd */
 }
 
+/* A model may lie in hundreds of parts, each of which is open three times. */
+static void allow_many_files(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur >= files.rlim_max)
+        return;
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files); /* where it is refused, opening says what is missing */
+}
+
 int main(int argc, char **argv)
 {
     hold_standard_descriptors();
+    allow_many_files();
     /* Only for the characters of the line editor; numbers are read and printed as in C. */
     if (!setlocale(LC_CTYPE, "") || !setlocale(LC_CTYPE, NULL))
         setlocale(LC_CTYPE, "C.UTF-8");

@@ -16,7 +16,8 @@
 bool gguf_scan_begin(struct gguf_scan *s, int fd, const char *path, uint64_t at, uint64_t end,
                      struct err *e)
 {
-    *s = (struct gguf_scan){.fd = fd, .path = path, .at = at, .end = end};
+    *s = (struct gguf_scan){
+        .fd = fd, .path = path, .at = at, .end = end, .next_read = GGUF_SCAN_FIRST};
     s->buffer_room = end - at < GGUF_SCAN_BYTES ? (size_t)(end - at) : GGUF_SCAN_BYTES;
     s->buffer = mem_alloc(s->buffer_room, "reading GGUF metadata", e);
     return s->buffer != NULL;
@@ -67,7 +68,10 @@ const uint8_t *gguf_scan_peek(struct gguf_scan *s, size_t n, struct err *e)
     if (s->at < s->buffer_at || s->at - s->buffer_at > s->buffered ||
         n > s->buffered - (size_t)(s->at - s->buffer_at)) {
         uint64_t left = gguf_scan_left(s);
-        size_t read = left < s->buffer_room ? (size_t)left : s->buffer_room;
+        size_t most = n > s->next_read ? n : s->next_read;
+        most = most < s->buffer_room ? most : s->buffer_room;
+        size_t read = left < most ? (size_t)left : most;
+        s->next_read = 2 * most;
         s->buffered = 0;
         if (!file_read_at(s->fd, s->path, s->at, s->buffer, read, e))
             return NULL;

@@ -12,6 +12,7 @@
 #include "base/err.h"
 
 #define GGUF_SCAN_BYTES ((size_t)128 << 10)
+#define GGUF_SCAN_FIRST ((size_t)4 << 10) /* of the first read; each has twice the last one's */
 
 struct gguf_scan {
     int fd;
@@ -27,6 +28,7 @@ struct gguf_scan {
 
     uint8_t *buffer;
     size_t buffer_room, buffered;
+    size_t next_read; /* so that little is read of what lies behind a short front */
     uint64_t buffer_at;
 };
 

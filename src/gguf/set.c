@@ -75,6 +75,16 @@ static struct gguf_part *add_part(struct gguf_file *g, const char *path, size_t 
     return part;
 }
 
+/* Behind the front of a part lie experts, which may have to stay out of memory: nothing is fetched
+ * that is not asked for. */
+static bool open_file(struct gguf_part *part, struct err *e)
+{
+    part->fd = file_open(part->path, &part->bytes, e);
+    if (part->fd >= 0)
+        file_read_ahead_off(part->fd);
+    return part->fd >= 0;
+}
+
 /* Number of five digits, -1 when they are not. */
 static int five_digits(const char *text)
 {
@@ -187,8 +197,7 @@ static bool open_part(struct gguf_file *g, const struct set_rule *rule, int i, s
     if (!part)
         return false;
     struct err reason = {0};
-    part->fd = file_open(part->path, &part->bytes, &reason);
-    if (part->fd < 0)
+    if (!open_file(part, &reason))
         return err_set(e, reason.code, "%s (part %d of %d)", reason.text, i + 1, (int)rule->count);
 
     struct gguf_keys keys = {0};
@@ -213,9 +222,8 @@ static bool open_set(struct gguf_file *g, const char *path, struct err *e)
     struct gguf_part *first = add_part(g, path, strlen(path), e);
     if (!first)
         return false;
-    first->fd = file_open(first->path, &first->bytes, e);
     struct set_rule rule;
-    if (first->fd < 0 || !gguf_part_read(first, 0, &g->keys, &g->tensors, e) ||
+    if (!open_file(first, e) || !gguf_part_read(first, 0, &g->keys, &g->tensors, e) ||
         !check_first(g, &rule, e))
         return false;
     for (int i = 1; i < rule.count; i++)

@@ -16,7 +16,8 @@ Writing
     w.tensor("a.weight", array)                      # F32 / F16 / integer arrays as they are
     w.tensor("b.weight", array, "BF16")              # float array, converted
     w.tensor_raw("c.weight", (256, 8), "Q8_0", data) # any type: shape in GGUF order + raw bytes
-    w.write()
+    w.tensor_hole("d.weight", (4096, 4096), "F16")   # zeros that take no room on the drive
+    w.write()                                        # or w.write_set("stem", 3): stem-00001-of-00003.gguf, ..
 
 Shapes.  A GGUF shape lists the fastest-running dimension first.  A matrix
 that maps n_in values to n_out values is stored as GGUF shape (n_in, n_out);
@@ -260,6 +261,16 @@ def _pack_value(v, kind):
     return np.asarray(v).astype(_DTYPE[_KINDS[kind]]).tobytes()
 
 
+class _Hole:
+    """So many zeros that are not written."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+
 class GgufWriter:
     def __init__(self, path, alignment=32):
         self.path, self.alignment = str(path), alignment
@@ -301,23 +312,46 @@ class GgufWriter:
             raise ValueError(f"{name}: {kind} {shape} takes {want} bytes, got {len(view)}")
         self.items[name] = (shape, TENSOR_TYPES[kind][0], view)
 
+    def tensor_hole(self, name, shape, kind):
+        self.items[name] = (tuple(shape), TENSOR_TYPES[kind][0], _Hole(tensor_bytes(shape, kind)))
+
     def write(self):
+        self._write(self.path, self.kv, self.items)
+
+    def write_set(self, stem, parts):
+        """A split set, the tensors in equal numbers; returns the paths."""
+        names, paths = list(self.items), []
+        for i in range(parts):
+            kv = {"split.no": (i, "u16"), "split.count": (parts, "u16"), "split.tensors.count": (len(names), "i32")}
+            if i == 0:
+                kv.update(self.kv)
+            elif self.alignment != 32:
+                kv["general.alignment"] = (self.alignment, "u32")
+            own = names[len(names) * i // parts:len(names) * (i + 1) // parts]
+            paths.append("%s-%05d-of-%05d.gguf" % (stem, i + 1, parts))
+            self._write(paths[-1], kv, {name: self.items[name] for name in own})
+        return paths
+
+    def _write(self, path, kv, items):
         pad = lambda n: -(-n // self.alignment) * self.alignment
-        head = [struct.pack("<IIQQ", MAGIC, 3, len(self.items), len(self.kv))]
-        for key, (value, kind) in self.kv.items():
+        head = [struct.pack("<IIQQ", MAGIC, 3, len(items), len(kv))]
+        for key, (value, kind) in kv.items():
             code = ARR if kind.startswith("arr:") else _KINDS[kind]
             head.append(_pack_text(key) + struct.pack("<I", code) + _pack_value(value, kind))
         at = 0
-        for name, (shape, code, view) in self.items.items():
+        for name, (shape, code, view) in items.items():
             head.append(_pack_text(name) + struct.pack("<I", len(shape)))
             head.append(struct.pack(f"<{len(shape)}Q", *shape) + struct.pack("<IQ", code, at))
             at = pad(at + len(view))
         blob = b"".join(head)
-        with open(self.path, "wb") as f:
+        with open(path, "wb") as f:
             f.write(blob.ljust(pad(len(blob)), b"\0"))
-            for shape, code, view in self.items.values():
-                f.write(view.tobytes())
-                f.write(b"\0" * (pad(len(view)) - len(view)))
+            for shape, code, view in items.values():
+                end = f.tell() + pad(len(view))
+                if not isinstance(view, _Hole):
+                    f.write(view.tobytes())
+                f.seek(end)
+            f.truncate()
 
 
 def copy(src, dst, change_kv=None, drop=(), replace=None):
