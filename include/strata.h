@@ -410,8 +410,9 @@ struct strata_profile {
 /* Of prompts or of answers, since loading or strata_stats_reset. False: there is nothing. */
 bool strata_profile_get(const struct strata_model *m, bool of_prompts, struct strata_profile *out);
 /* What so many threads read from memory, 10^9 bytes a second; takes 64 MiB a thread for it, for a
- * moment. 0: there is no memory. */
-double strata_memory_speed(int threads);
+ * moment, but at most `most_bytes` in all (with little of it caches are measured too). 0: there is no
+ * memory. */
+double strata_memory_speed(int threads, uint64_t most_bytes);
 
 /* Writes down from now on which experts are selected (docs/formats.md, "Trace"), for
  * `strata replay`, with what the routers of the next layer, or (guess_layers 2) of the next two, say

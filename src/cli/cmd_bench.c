@@ -401,7 +401,7 @@ static bool print_result(struct bench *b, struct strata_error *e)
         return false;
     profile_take(b->model, b->o, &b->profile);
     release_model(b); /* so that its plan has the room */
-    b->memory_gb_s = strata_memory_speed(plan.threads);
+    b->memory_gb_s = strata_memory_speed(plan.threads, plan.plan_total - plan.program);
     return option_given(b->o, OPTION_JSON) ? print_json(b, &s, &plan, e) : print_text(b, &s, e);
 }
 

@@ -249,7 +249,7 @@ static bool measure(struct run *r, struct strata_error *e)
         return false;
     profile_take(r->model, r->o, &r->profile);
     release(r);
-    r->memory_gb_s = strata_memory_speed(plan.threads);
+    r->memory_gb_s = strata_memory_speed(plan.threads, plan.plan_total - plan.program);
     return true;
 }
 

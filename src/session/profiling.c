@@ -78,31 +78,33 @@ bool strata_profile_get(const struct strata_model *m, bool of_prompts, struct st
 #define READ_PASSES 5
 
 struct reading {
-    const uint64_t *memory; /* [threads][READ_BYTES / 8] */
+    const uint64_t *memory; /* [threads][words] */
+    size_t words;           /* of a thread, a multiple of 8 */
     uint64_t sum[1024];
 };
 
 static void read_part(void *ctx, int chunk, int worker)
 {
     struct reading *r = ctx;
-    const uint64_t *from = r->memory + (size_t)chunk * (READ_BYTES / 8);
+    const uint64_t *from = r->memory + (size_t)chunk * r->words;
     uint64_t sum[8] = {0};
-    for (size_t i = 0; i < READ_BYTES / 8; i += 8)
+    for (size_t i = 0; i < r->words; i += 8)
         for (int j = 0; j < 8; j++)
             sum[j] += from[i + (size_t)j];
     r->sum[chunk] = sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
 }
 
-double strata_memory_speed(int threads)
+double strata_memory_speed(int threads, uint64_t most_bytes)
 {
     struct err ignored;
     err_clear(&ignored);
     if (threads < 1 || threads > 1024)
         return 0;
-    size_t bytes = READ_BYTES * (size_t)threads;
-    struct reading r = {0};
+    uint64_t share = most_bytes / (uint64_t)threads;
+    struct reading r = {.words = (share < READ_BYTES ? (size_t)share : READ_BYTES) / 64 * 8};
+    size_t bytes = r.words * 8 * (size_t)threads;
     struct pool *p = pool_create(threads, &ignored);
-    uint64_t *memory = p ? mem_map(bytes, "a measurement", &ignored) : NULL;
+    uint64_t *memory = p && bytes ? mem_map(bytes, "a measurement", &ignored) : NULL;
     int64_t best = INT64_MAX;
     if (memory) {
         memset(memory, 1, bytes);

@@ -89,6 +89,15 @@ class PlanHolds(Case):
                 self.assertLessEqual(peak, total * 1.05)
                 self.assertEqual(done.json()["plan_total"], total)
 
+    def test_measuring_what_memory_gives_stays_under_the_plan(self):
+        for words in (["bench", "-p", "16", "-n", "4", "-r", "1"], ["run", "-p", "x", "-n", "4", "--profile"]):
+            with self.subTest(command=words[0]):
+                peak, done = peak_anonymous_bytes([words[0], "-m", DEMO, "--arena", "min", "-t", "4", "--json"] + words[1:])
+                self.assertEqual(done.status, 0, done.err)
+                said = done.json()
+                self.assertLessEqual(peak, said["plan_total"] * 1.05)
+                self.assertGreater(said.get("profile", said)["memory_gb_s"], 0)
+
     def test_it_runs_under_an_enforced_limit_of_plan_plus_5_percent(self):
         for options, arguments, total in self.ways():
             with self.subTest(options=options):
