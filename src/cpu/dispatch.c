@@ -22,7 +22,7 @@ static void set_c(struct cpu_matmul *m)
 }
 
 #if defined(__x86_64__)
-static void set_x86(struct cpu_matmul *m, enum cpu_isa isa)
+static void set_x86(struct cpu_matmul *m, enum cpu_isa isa, bool has_vbmi)
 {
     if (isa < CPU_ISA_AVX2)
         return;
@@ -66,7 +66,7 @@ static void set_x86(struct cpu_matmul *m, enum cpu_isa isa)
         cpu_set_tile_small_avx512_vnni(m);
         cpu_set_tile_k_avx512_vnni(m);
         cpu_set_tile_i_avx512_vnni(m);
-        if (cpu_isa_has_vbmi())
+        if (has_vbmi)
             cpu_set_direct_i_avx512_vbmi(m);
     }
     if (isa == CPU_ISA_AMX) {
@@ -106,9 +106,15 @@ static void set_arm(struct cpu_matmul *m, enum cpu_isa isa)
 
 void cpu_matmul_init(struct cpu_matmul *m, enum cpu_isa isa)
 {
+    cpu_matmul_init_as(m, isa, cpu_isa_has_vbmi());
+}
+
+void cpu_matmul_init_as(struct cpu_matmul *m, enum cpu_isa isa, bool has_vbmi)
+{
+    (void)has_vbmi;
     set_c(m);
 #if defined(__x86_64__)
-    set_x86(m, isa);
+    set_x86(m, isa, has_vbmi);
 #elif defined(__aarch64__)
     set_arm(m, isa);
 #endif

@@ -573,6 +573,29 @@ static void check_widen(struct check *c, uint32_t type, const char *isa, int n)
 
 /* --- all of them --- */
 
+/* Types that public releases use are multiplied straight from the file's bytes, at the speed of
+ * memory; without such a kernel they would be unpacked first. */
+static void check_has_direct(struct check *c, uint32_t type, const char *isa)
+{
+    bool is_rare = type == TYPE_Q1_0 || type == TYPE_TQ1_0 || type == TYPE_TQ2_0;
+    check_ok(c, is_rare || table.direct[type], "%s has a kernel for one row of %s", isa,
+             tensor_type_info(type)->name);
+}
+
+/* Processors with VNNI and without VBMI have kernels that one with both never takes. */
+static void check_without_vbmi(struct check *c)
+{
+    struct cpu_matmul whole = table;
+    cpu_matmul_init_as(&table, CPU_ISA_AVX512, false);
+    for (uint32_t type = 0; type < TENSOR_TYPES; type++) {
+        check_ok(c, table.direct[type] || !whole.direct[type], "avx512 without VBMI has a kernel for %s",
+                 tensor_type_info(type)->name);
+        if (table.direct[type] &&
+            (table.direct[type] != whole.direct[type] || table.window[type] != whole.window[type]))
+            check_direct(c, type, "avx512 without VBMI");
+    }
+}
+
 static void run(struct check *c, enum cpu_isa isa)
 {
     const char *name = cpu_isa_name(isa);
@@ -587,6 +610,7 @@ static void run(struct check *c, enum cpu_isa isa)
         if (form == QUANT_INT32 || form == QUANT_INT256) {
             check_unpack(c, type, name);
             check_dot_int(c, type, name);
+            check_has_direct(c, type, name);
             if (table.direct[type])
                 check_direct(c, type, name);
             /* Two to eight rows would be decoded one by one. AVX2 has tiles for K types instead. */
@@ -607,6 +631,8 @@ static void run(struct check *c, enum cpu_isa isa)
             }
         }
     }
+    if (isa == CPU_ISA_AVX512 && cpu_isa_has_vbmi())
+        check_without_vbmi(c);
 }
 
 /* --- benchmark --- */
