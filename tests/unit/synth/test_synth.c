@@ -135,6 +135,75 @@ static void test_router_logits_have_their_parts(void **state)
 
 enum { TRIES = 100, NARROW = 512 };
 
+enum { TEXT = 1024, EXPERTS = 512, USED = 10, SLOTS = EXPERTS / 5, WIDE = 2560 };
+
+/* Most of the work of the test: sanitizers, which make it ten times as much, need not see it. */
+__attribute__((no_sanitize_address, no_sanitize_thread)) static float logit_of(const float *router,
+                                                                               const float *x)
+{
+    float sum[8] = {0};
+    for (int j = 0; j < WIDE; j += 8)
+        for (int k = 0; k < 8; k++)
+            sum[k] += router[j + k] * x[j + k];
+    return sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
+}
+
+/* The `USED` best experts of every token of a text, as the first layer's router has them. */
+static void choose_experts(const struct tokens *t, int chosen[TEXT][USED])
+{
+    static float routers[EXPERTS][WIDE], x[WIDE];
+    static int32_t text[TEXT];
+    for (int i = 0; i < EXPERTS; i++)
+        tokens_router(t, 0, 0, i, routers[i]);
+    tokens_text(t, TEXT, text);
+    for (int n = 0; n < TEXT; n++) {
+        float logit[EXPERTS];
+        tokens_embed(t, text[n], x);
+        for (int i = 0; i < EXPERTS; i++)
+            logit[i] = logit_of(routers[i], x);
+        for (int k = 0; k < USED; k++) {
+            int best = 0;
+            for (int i = 1; i < EXPERTS; i++)
+                best = logit[i] > logit[best] ? i : best;
+            chosen[n][k] = best;
+            logit[best] = -1e9f;
+        }
+    }
+}
+
+/* What published traces of the large model say (shape.h): it is what these models are made for. */
+static void test_experts_are_chosen_as_in_published_traces(void **state)
+{
+    (void)state;
+    static int chosen[TEXT][USED], used_at[EXPERTS];
+    struct tokens t;
+    struct err e;
+    err_clear(&e);
+    const struct synth_shape *s = synth_shape_of("qwen4exp");
+    assert_true(s->experts == EXPERTS && s->used == USED && s->embd == WIDE);
+    assert_true(tokens_create(&t, s, 8, 8192, 1, &e));
+    choose_experts(&t, chosen);
+    tokens_free(&t);
+    int shared = 0, distinct = 0, hits = 0, all = 0;
+    for (int n = 0; n < TEXT; n++)
+        for (int k = 0; k < USED; k++) {
+            int at = used_at[chosen[n][k]], newer = 0; /* at: the token after its last use, 0: none */
+            for (int i = 0; i < EXPERTS; i++)
+                newer += used_at[i] > at;
+            distinct += !at;
+            shared += at && at == n;
+            hits += n >= 200 && at && newer < SLOTS;
+            all += n >= 200;
+            used_at[chosen[n][k]] = n + 1;
+        }
+    double with_previous = (double)shared / (USED * (TEXT - 1)), hit_rate = (double)hits / all;
+    print_message("shared with the token before %.2f, %d distinct, hits of a fifth %.2f\n",
+                  with_previous, distinct, hit_rate);
+    assert_true(with_previous > 0.28 && with_previous < 0.42);
+    assert_in_range(distinct, 390, 470);
+    assert_true(hit_rate > 0.72 && hit_rate < 0.86);
+}
+
 /* Guesses of a draft layer that were right: its input as tokens_join makes it of a token and of
  * another one before it, without attention and experts. */
 static int right_guesses(const struct tokens *t, double right)
@@ -349,6 +418,7 @@ int main(void)
         cmocka_unit_test(test_the_head_answers_with_the_next_of_the_chain),
         cmocka_unit_test(test_a_draft_layer_guesses_right_as_often_as_asked),
         cmocka_unit_test(test_router_logits_have_their_parts),
+        cmocka_unit_test(test_experts_are_chosen_as_in_published_traces),
         cmocka_unit_test(test_releases_have_their_tensors),
         cmocka_unit_test(test_a_draft_layer_has_its_tensors),
         cmocka_unit_test(test_what_makes_no_sense_is_refused),
