@@ -31,6 +31,17 @@ class Bench(Case):
             self.assertAlmostEqual(done[key], sum(seen) / 2)
         self.assertFalse(done["forced_ids"])
 
+    def test_bytes_of_a_token_are_those_of_the_weights_that_it_reads(self):
+        done = self.bench("-r", "1").json()
+        every = self.succeeds("inspect", DEMO, "--tensors", "--json").json()["tensor_list"]
+        experts = sum(one["bytes"] for one in every if "_exps." in one["name"])
+        # The table of embeddings is the head too; of that of n-grams a token reads rows. Four of 24 experts.
+        others = sum(one["bytes"] for one in every if "_exps." not in one["name"] and one["name"] != "per_layer_token_embd.weight")
+        self.assertAlmostEqual(done["bytes_per_token"] / (others + experts * 4 / 24), 1, delta=0.04)  # pages are rounded up
+        self.assertGreater(done["memory_gb_s"], 0)
+        self.assertAlmostEqual(done["memory_share"] * done["memory_gb_s"] / (done["bytes_per_token"] * done["decode_tok_s"] * 1e-9), 1,
+                               places=3)
+
     def test_ids_are_depth_prompt_and_forced_tokens(self):
         ids = self.write("ids", " ".join(str(i % 4000) for i in range(40)).encode())
         first = self.bench("-r", "1", "-d", "10", "--ids", ids).json()
