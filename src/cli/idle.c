@@ -33,6 +33,16 @@ static bool bends_routing(const struct options *o)
     return text && (!strncmp(text, "auto:", 5) || strtod(text, NULL) != 0);
 }
 
+/* Commands that feed given ids: what a guess would save is not there to be saved. */
+static void note_no_guesses(const struct options *o)
+{
+    static const enum option of_drafts[] = {OPTION_DRAFT, OPTION_DRAFT_ROWS, OPTION_DRAFT_MODEL};
+    for (int i = 0; i < 3; i++)
+        if (option_given(o, of_drafts[i]) && (i || is_draft(o, "lookup") || is_draft(o, "mtp")))
+            message_note("--%s has no effect on speed: `strata %s` makes no guesses",
+                         option_lines[of_drafts[i]].name, command_lines[o->command].name);
+}
+
 static void note_idle_drafts(const struct options *o)
 {
     static const enum option of_drafts[] = {OPTION_DRAFT_ROWS, OPTION_DRAFT_MODEL};
@@ -62,10 +72,15 @@ void note_idle_options(const struct options *o)
     for (size_t i = 0; o->command == COMMAND_RUN && i < sizeof of_chats / sizeof *of_chats; i++)
         if (option_given(o, of_chats[i]) && !option_given(o, OPTION_CHAT))
             note_without(of_chats[i], OPTION_CHAT);
-    note_idle_drafts(o);
     const char *ahead = option_text(o, OPTION_READ_AHEAD);
     if (option_given(o, OPTION_AHEAD_MARGIN) && ahead && (!strcmp(ahead, "off") || !strcmp(ahead, "0")))
         message_note("--ahead-margin has no effect beside --read-ahead %s", ahead);
+    bool guesses_nothing =
+        o->command == COMMAND_BENCH || o->command == COMMAND_LOGITS || o->command == COMMAND_KLD;
+    if (guesses_nothing)
+        note_no_guesses(o);
+    else
+        note_idle_drafts(o);
 }
 
 void note_idle_effort(const struct options *o, struct strata_model *m)

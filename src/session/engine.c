@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A model from file to ready: open (metadata), plan, load. Everything large is allocated here,
  * once, in the order of the plan; strata_model_free undoes it in reverse, from any point. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -178,6 +179,20 @@ struct tokenizer *engine_words(struct strata_model *m, struct err *e)
     return m->words;
 }
 
+/* The file's own draft layer takes memory from the experts and pays where it is often right, which
+ * nobody knows beforehand: it has to be asked for. */
+static void tell_of_draft_layer(const struct strata_model *m)
+{
+    char key[96];
+    uint64_t layers = 0;
+    struct err ignored;
+    err_clear(&ignored);
+    snprintf(key, sizeof key, "%s.nextn_predict_layers", model_info(m->network)->arch);
+    if (m->options.draft == STRATA_DRAFT_AUTO &&
+        gguf_get_u64(m->file, key, false, &layers, &ignored) && layers)
+        log_detail("%s: has a draft layer, which --draft mtp guesses with", m->path);
+}
+
 struct model *engine_network(struct strata_model *m, struct err *e)
 {
     if (!m->network) {
@@ -185,6 +200,8 @@ struct model *engine_network(struct strata_model *m, struct err *e)
         m->network = m->options.draft == STRATA_DRAFT_MTP ? model_open_with_draft(m->file, e)
                                                           : model_open(m->file, e);
         m->network_bytes = mem_in_use() - before;
+        if (m->network)
+            tell_of_draft_layer(m);
     }
     return m->network;
 }

@@ -54,3 +54,11 @@ class DraftModel(Case):
                 counts = re.search(r", (\d+) of (\d+) guesses right", done.err.decode())
                 self.assertTrue(counts and 0 < int(counts[2]) and int(counts[1]) <= int(counts[2]), done.err)
         self.assertGreater(right, 0)
+
+    def test_a_layer_that_is_not_used_is_said(self):
+        run = ("run", "-m", os.path.join(TINY, "q35_plain.gguf"), "-p", "x", "-n", "1", "-v")
+        self.assertIn(b"has a draft layer, which --draft mtp guesses with", self.succeeds(*run).err)
+        for draft in ("off", "lookup", "mtp"):
+            self.assertNotIn(b"has a draft layer", self.succeeds(*run, "--draft", draft).err)
+        model, _ = self.halves("q35_plain")
+        self.assertNotIn(b"has a draft layer", self.succeeds("run", "-m", model, *run[3:]).err)

@@ -87,6 +87,8 @@ class Usage(Case):
                 (run + ("--draft-rows", "3", "--draft", "lookup", "--moce", "auto:0.1"),
                  ["--draft-rows has no effect beside --moce", "--draft has no effect beside --moce"]),
                 (run + ("--ahead-margin", "0.1", "--read-ahead", "off"), ["--ahead-margin has no effect beside --read-ahead off"]),
+                (("bench", "-m", DEMO, "-p", "4", "-n", "1", "-r", "1", "--draft", "lookup", "--draft-rows", "3"),
+                 ["--draft has no effect on speed: `strata bench` makes no guesses", "--draft-rows has"]),
                 (("synth", self.path("x.gguf"), "--dry-run", "--mtp-right", "0.5"), ["--mtp-right has no effect without --mtp"]),
                 (("render", "-m", DEMO, "--messages", messages, "--effort", "low"), ["--effort low has no effect"])]:
             with self.subTest(arguments=arguments):
