@@ -181,21 +181,37 @@ static void remove_leftovers(const char *path)
         closedir(d);
 }
 
+/* The name that is to be replaced: of a link that of the file it leads to, so that the link stays. */
+static char *final_path(const char *path, struct err *e)
+{
+    struct stat st;
+    if (lstat(path, &st) || !S_ISLNK(st.st_mode))
+        return mem_copy_text(path, strlen(path), e);
+    char *target = realpath(path, NULL);
+    if (!target)
+        err_set(e, ERR_IO, "%s: a link to what is not there: %s", path, strerror(errno));
+    char *own = target ? mem_copy_text(target, strlen(target), e) : NULL;
+    free(target);
+    return own;
+}
+
 bool file_write_begin(struct file_writer *w, const char *path, unsigned mode, struct err *e)
 {
     struct stat st;
     *w = (struct file_writer){.fd = -1};
+    if (!*path)
+        return err_set(e, ERR_IO, "a file without a name cannot be written");
     if (!stat(path, &st) && !S_ISREG(st.st_mode))
         return err_set(e, ERR_IO, "%s: not a regular file, it is not replaced", path);
-    size_t n = strlen(path);
-    w->path = mem_copy_text(path, n, e);
-    w->temporary = mem_alloc(n + 32, "file name", e);
-    if (!w->path || !w->temporary) {
+    w->path = final_path(path, e);
+    size_t n = w->path ? strlen(w->path) + 32 : 0;
+    w->temporary = w->path ? mem_alloc(n, "file name", e) : NULL;
+    if (!w->temporary) {
         file_write_abort(w);
         return false;
     }
-    remove_leftovers(path);
-    snprintf(w->temporary, n + 32, "%s.tmp-%ld", path, (long)getpid());
+    remove_leftovers(w->path);
+    snprintf(w->temporary, n, "%s.tmp-%ld", w->path, (long)getpid());
     w->fd = open(w->temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, (mode_t)mode);
     if (w->fd < 0) {
         write_failed(w, "cannot write", e);

@@ -39,7 +39,8 @@ char *file_read_all(const char *path, size_t most, size_t *bytes, struct err *e)
 
 /* Atomic writing: temporary name in the same folder, write, fsync, rename, fsync of the folder.
  * file_write_begin -> any number of file_write -> file_write_commit or file_write_abort.
- * What is there already must be a regular file: a device or a folder is not replaced. Temporary
+ * What is there already must be a regular file: a device or a folder is not replaced, and of a link
+ * the file that it leads to is. Temporary
  * files that killed writers of the same path have left are removed. */
 struct file_writer {
     int fd;

@@ -113,6 +113,28 @@ static bool is_there(const char *name, long number)
     return !lstat(path, &st);
 }
 
+static void of_a_link_the_file_is_replaced_and_the_link_stays(void **state)
+{
+    char target[64], link[64], text[64];
+    struct file_writer w;
+    struct err e = {0};
+    snprintf(target, sizeof target, "file-test-target-%d", (int)getpid());
+    snprintf(link, sizeof link, "file-test-link-%d", (int)getpid());
+    write_text(target, "old");
+    assert_int_equal(symlink(target, link), 0);
+    assert_true(file_write_begin(&w, link, 0600, &e) && file_write(&w, "new", 3, &e) &&
+                file_write_commit(&w, &e));
+    assert_int_equal(readlink(link, text, sizeof text), strlen(target));
+    assert_text(target, "new");
+    assert_int_equal(unlink(target), 0);
+    assert_false(file_write_begin(&w, link, 0600, &e));
+    assert_non_null(strstr(e.text, "a link to what is not there"));
+    assert_int_equal(unlink(link), 0);
+    err_clear(&e);
+    assert_false(file_write_begin(&w, "", 0600, &e));
+    assert_non_null(strstr(e.text, "without a name"));
+}
+
 static void what_a_killed_writer_has_left_is_removed_by_the_next(void **state)
 {
     (void)state;
@@ -201,6 +223,7 @@ int main(void)
         cmocka_unit_test(an_aborted_write_leaves_nothing_behind),
         cmocka_unit_test(what_is_no_file_is_not_replaced),
         cmocka_unit_test(room_is_looked_for_before_anything_is_written),
+        cmocka_unit_test(of_a_link_the_file_is_replaced_and_the_link_stays),
         cmocka_unit_test(what_a_killed_writer_has_left_is_removed_by_the_next),
         cmocka_unit_test(the_cache_is_where_the_environment_says_and_is_made_when_it_is_written),
     };
