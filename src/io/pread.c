@@ -6,8 +6,10 @@
 #include <limits.h>
 #include <sched.h>
 #include <signal.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "io/engine.h"
@@ -119,8 +121,10 @@ bool io_threads_start(struct io *io, void (*hold)(struct io *io, const struct io
         t->count++;
     pthread_attr_destroy(&attr);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return !error ||
-           err_set(e, ERR_MEMORY, "I/O thread %d of %d cannot be started", t->count + 1, n);
+    if (error && t->count)
+        log_note("only %d of %d I/O threads can be started (%s): reads take longer", t->count, n,
+                 strerror(error));
+    return t->count || err_set(e, ERR_MEMORY, "no I/O thread can be started: %s", strerror(error));
 }
 
 void io_threads_stop(struct io *io)

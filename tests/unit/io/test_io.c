@@ -17,6 +17,7 @@
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
@@ -28,6 +29,7 @@
 #include "io/io.h"
 #include "io/size.h"
 
+#define UNUSED_USER 64999 /* whose processes are those of a test alone */
 #define FILE_BYTES 100007 /* ends inside a block */
 
 static uint8_t byte_at(uint64_t i)
@@ -550,6 +552,34 @@ static void reads_go_on_where_the_system_has_no_thread_for_them(void **state)
     wait_for(child);
 }
 
+/* Where only a few threads are allowed they read, and none is an error. */
+static void a_few_threads_are_enough_to_read(void **state)
+{
+    pid_t child = fork();
+    if (!child) {
+        const char *paths[] = {path};
+        struct err e = {0};
+        struct rlimit few = {4, 4}, one = {1, 1};
+        assert_int_equal(chmod(path, 0644), 0);
+        if (setrlimit(RLIMIT_NPROC, &few) || (!geteuid() && setuid(UNUSED_USER)))
+            _exit(77);
+        if (access(path, R_OK)) /* its folder is not everybody's */
+            _exit(77);
+        struct io *io = io_create(paths, 1, &(struct io_options){.engine = "pread"}, &e);
+        if (io) {
+            check_places(io);
+            io_close(io);
+        }
+        if (setrlimit(RLIMIT_NPROC, &one))
+            _exit(77);
+        struct io *none = io_create(paths, 1, &(struct io_options){.engine = "pread"}, &e);
+        io_close(none);
+        /* Without root other processes of the user count too. */
+        _exit(geteuid() != UNUSED_USER ? 77 : !io || none || !strstr(e.text, "no I/O thread"));
+    }
+    wait_for(child);
+}
+
 static void memory_may_be_registered_and_forgotten(void **state)
 {
     struct io *io = open_io(NULL);
@@ -899,6 +929,7 @@ int main(void)
         IO_TEST(a_wait_may_have_an_end),
         IO_TEST(the_engine_is_io_uring_unless_the_system_forbids_it),
         IO_TEST(reads_go_on_where_the_system_has_no_thread_for_them),
+        IO_TEST(a_few_threads_are_enough_to_read),
         IO_TEST(memory_may_be_registered_and_forgotten),
         IO_TEST(memory_is_registered_as_far_as_the_limit_allows),
         IO_TEST(whoever_may_lock_memory_registers_all_of_it),
