@@ -8,7 +8,7 @@ import resource
 import sys
 
 import program
-from program import Case, DEMO, ROOT, TINY, smoke
+from program import Case, DEMO, ROOT, TINY
 
 sys.path.append(os.path.join(ROOT, "tests", "golden"))
 import gguf  # noqa: E402 (lies beside what makes the fixtures)
@@ -86,7 +86,6 @@ class Sets(Case):
         self.assertEqual(done.returncode, 0, err)
         return program.Done(done.returncode, out, err)
 
-    @smoke
     def test_72_gb_in_97_parts_are_opened_planned_and_answer_in_little_memory(self):
         paths = self.big()
         self.assertGreater(sum(os.path.getsize(path) for path in paths), 72_000_000_000)
