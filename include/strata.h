@@ -3,7 +3,7 @@
  *
  *     struct strata_error e = {0};
  *     struct strata_model *m = strata_model_open("model.gguf", NULL, &e);   metadata only
- *     strata_model_load(m, &e);                                            weights, memory plan
+ *     strata_model_load(m, &e);                                            memory plan, weights
  *     struct strata_session *s = strata_session_create(m, &e);             one conversation
  *     strata_feed(s, ids, n, NULL, &e);                                    a prompt
  *     while (strata_sample(s, &id, &e) && !strata_token_is_end(m, id))
@@ -183,8 +183,12 @@ struct strata_pack_options {
  * is gone on with. Progress and cancel are those of the model's options; no weights need be loaded. */
 bool strata_pack(struct strata_model *m, const struct strata_pack_options *o, struct strata_error *e);
 
-/* Allocates by the plan and reads the trunk. Once; after a failure only freeing is useful. */
+/* Allocates by the plan and begins to read the trunk. Once; after a failure only freeing is useful.
+ * Sessions can be used at once: their first pass waits for each layer's weights, so that it is
+ * computed while the rest is read. If reading fails, that pass and all after it give the error. */
 bool strata_model_load(struct strata_model *m, struct strata_error *e);
+/* Returns when all of the trunk is read, for those who measure or who want its errors now. */
+bool strata_model_wait(struct strata_model *m, struct strata_error *e);
 
 /* ---- Words and ids -------------------------------------------------------------------------- */
 

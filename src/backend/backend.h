@@ -158,7 +158,8 @@ struct backend {
     void *(*alloc)(struct backend *b, size_t bytes, const char *what, struct err *e);
     void (*release)(struct backend *b, void *p, size_t bytes);
     /* Copies from and to the host, in order with the operations; `read` finishes first. Several
-     * threads may write at once while a model is loaded. */
+     * threads may write at once while a model is loaded, and while operations run that read nothing
+     * of what is written. */
     bool (*write)(struct backend *b, void *to, const void *host, size_t bytes, struct err *e);
     bool (*read)(struct backend *b, void *host, const void *from, size_t bytes, struct err *e);
     bool (*finish)(struct backend *b, struct err *e);

@@ -70,7 +70,9 @@ bool interrupt_wait_for_input(int fd);
 
 /* Opens the model of -m with the options that were given; `snapshots` are kept by its session. */
 struct strata_model *open_model(const struct options *o, int snapshots, struct strata_error *e);
-/* Reads its weights, with progress. */
+/* Begins to read its weights; what is computed first shows the progress. */
+bool begin_model(struct strata_model *m, struct strata_error *e);
+/* Reads them all, with progress. */
 bool load_model(struct strata_model *m, struct strata_error *e);
 /* Cancel flag and progress of a pass over a prompt. */
 extern const struct strata_pass prompt_pass;

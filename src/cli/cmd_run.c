@@ -131,7 +131,7 @@ static bool start(struct run *r, struct strata_error *e)
         return false;
     struct strata_model_info unused; /* a model that cannot run is refused before its words are */
     if (!strata_model_info(r->model, &unused, e) || !read_prompt(r, e) || !check_length(r, e) ||
-        !load_model(r->model, e))
+        !begin_model(r->model, e))
         return false;
     const char *trace = option_text(r->o, OPTION_TRACE);
     if (trace && !strata_trace_begin(r->model, trace, option_trace_guesses(r->o), e))

@@ -87,7 +87,7 @@ static struct {
     uint64_t first_bytes;
 } reading;
 
-bool load_model(struct strata_model *m, struct strata_error *e)
+bool begin_model(struct strata_model *m, struct strata_error *e)
 {
     struct strata_plan plan;
     if (!strata_plan_get(m, &plan, e))
@@ -99,7 +99,12 @@ bool load_model(struct strata_model *m, struct strata_error *e)
                    plan.threads == 1 ? "" : "s");
     reading.model = m;
     reading.band = (size_t)plan.band;
-    bool ok = strata_model_load(m, e);
+    return strata_model_load(m, e);
+}
+
+bool load_model(struct strata_model *m, struct strata_error *e)
+{
+    bool ok = begin_model(m, e) && strata_model_wait(m, e);
     message_progress_end();
     return ok;
 }

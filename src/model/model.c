@@ -119,6 +119,7 @@ void model_free(struct model *m)
 {
     if (!m)
         return;
+    weights_stop(&m->weights);
     if (m->device)
         m->backend->release(m->backend, m->device, m->device_bytes);
     mem_unmap(m->host, m->host_bytes);
@@ -147,6 +148,16 @@ bool model_load(struct model *m, struct backend *b, model_progress *progress, vo
 {
     m->backend = b;
     return weights_load(&m->weights, b, progress, ctx, e);
+}
+
+bool model_wait(struct model *m, const atomic_bool *cancel, struct err *e)
+{
+    return weights_wait(&m->weights, WEIGHTS_ALL, cancel, e);
+}
+
+uint64_t model_waited_us(const struct model *m)
+{
+    return m->weights.waited_us;
 }
 
 void model_hold_windows(struct model *m, int rows)

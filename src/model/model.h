@@ -4,7 +4,7 @@
  * expert_source, rows of tables on the drive from a row_source.
  *
  * Life: model_open (metadata only: sizes for the memory plan are known) -> model_load (the trunk
- * into the backend's memory) -> any number of states -> model_forward.
+ * begins to come into the backend's memory) -> any number of states -> model_forward.
  * One thread at a time uses a model. */
 #ifndef STRATA_MODEL_MODEL_H
 #define STRATA_MODEL_MODEL_H
@@ -56,12 +56,18 @@ const struct model_info *model_info(const struct model *m);
 void model_experts_of_layer(const struct model *m, int layer, struct model_experts *out);
 void model_row_table(const struct model *m, struct model_row_table *out);
 
-/* Called while the trunk is read; done and all in bytes. Returns false to stop loading. */
+/* Called while somebody waits for the trunk; done and all in bytes. Returns false to stop loading. */
 typedef bool model_progress(void *ctx, uint64_t done, uint64_t all);
 
-/* Reads the trunk into the backend's memory; the backend must outlive the model. */
+/* Begins to read the trunk into the backend's memory; the backend must outlive the model. A pass waits
+ * for what its next layers need, so that the first tokens are computed while the rest is read; an
+ * error of reading is that of the pass. */
 bool model_load(struct model *m, struct backend *b, model_progress *progress, void *ctx,
                 struct err *e);
+/* Until all of the trunk is there. `cancel`: as in a batch. */
+bool model_wait(struct model *m, const atomic_bool *cancel, struct err *e);
+/* Microseconds that were waited for the trunk, here and in passes. */
+uint64_t model_waited_us(const struct model *m);
 
 /* From now on the working memory has room for held windows of at most `rows` rows, but never more
  * than a tile; 0: none. Before the memory is counted or allocated. */

@@ -26,6 +26,18 @@ static bool cancelled(struct pass *p)
            !err_set(p->e, ERR_INTERRUPTED, "interrupted");
 }
 
+/* Weights of these stages are there. While the trunk is still being read this may take a while. */
+static bool have_weights(struct pass *p, int stage)
+{
+    if (!p->m->weights.loading)
+        return true;
+    backend_lap(p->b, LAP_READS);
+    return weights_wait(&p->m->weights, stage, p->batch->cancel, p->e);
+}
+
+/* Layers whose routers a layer may look at: its own, and as many for guesses. */
+enum { ROUTERS_AHEAD = 2 };
+
 static bool run_layer(struct pass *p, int i)
 {
     const struct pass_steps *steps = p->steps;
@@ -89,15 +101,17 @@ static void clean_up(struct pass *p)
 bool pass_run(struct pass *p, const struct pass_scratch *t)
 {
     int rows = p->batch->rows, tile = p->m->tile, layers = p->m->info.layers;
-    bool ok = !p->steps->begin || p->steps->begin(p);
+    bool ok = (!p->steps->begin || p->steps->begin(p)) && have_weights(p, WEIGHTS_FIRST);
     for (int at = 0; ok && at < rows; at += tile)
         p->steps->embed(p, at, tile_rows(p, at));
     for (int i = 0; ok && i < layers; i++) {
-        ok = !cancelled(p) && run_layer(p, i);
+        ok = !cancelled(p) && have_weights(p, weights_stage_of_layer(i + ROUTERS_AHEAD)) &&
+             run_layer(p, i);
         if (ok && p->batch->progress)
             p->batch->progress(p->batch->progress_ctx, i + 1, layers);
     }
     p->b->layer = -1;
+    ok = ok && have_weights(p, WEIGHTS_ALL);
     for (int at = 0; ok && p->batch->dump && at < rows; at += tile)
         p->steps->show(p, -1, "out", at, tile_rows(p, at));
     ok = ok && give_logits(p, t);

@@ -187,5 +187,6 @@ bool model_state_write_item(struct model_state *s, int item, const void *host, s
 
 bool model_state_restored(struct model_state *s, struct err *e)
 {
-    return s->model->arch->does->restored(s->model, s, e) && s->backend->finish(s->backend, e);
+    return model_wait(s->model, NULL, e) &&
+           s->model->arch->does->restored(s->model, s, e) && s->backend->finish(s->backend, e);
 }

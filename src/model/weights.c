@@ -22,12 +22,14 @@ void weights_init(struct weights *w, const struct gguf_file *g)
 
 void weights_free(struct weights *w)
 {
+    weights_stop(w);
     if (w->block)
         w->backend->release(w->backend, w->block, w->block_bytes);
     for (size_t i = 0; i < w->n; i++)
         mem_free(w->requests[i].row_of);
     mem_free(w->requests);
     mem_free(w->runs);
+    mem_free(w->rest);
     *w = (struct weights){0};
 }
 
@@ -84,6 +86,16 @@ static const char *kind_of(struct weights *w, const char *name)
     return w->kinds[w->n_kinds++];
 }
 
+/* A layer looks at routers of the layers behind it, never at anything else of theirs: weights_wait is
+ * asked for these too. What no layer's name tells is taken to be needed first. */
+static int stage_of(const char *name)
+{
+    int layer;
+    if (sscanf(name, "blk.%d.", &layer) == 1 && layer >= 0)
+        return weights_stage_of_layer(layer);
+    return strncmp(name, "output", 6) ? WEIGHTS_FIRST : WEIGHTS_ALL;
+}
+
 /* Notes a request. */
 static struct weight_request *request(struct weights *w, const struct gguf_tensor *t, struct err *e)
 {
@@ -96,7 +108,7 @@ static struct weight_request *request(struct weights *w, const struct gguf_tenso
         w->room = room;
     }
     struct weight_request *r = &w->requests[w->n++];
-    *r = (struct weight_request){.file = t};
+    *r = (struct weight_request){.file = t, .stage = stage_of(t->name)};
     return r;
 }
 
@@ -296,13 +308,16 @@ bool weights_experts(struct weights *w, struct expert_stack *out, int64_t n_in, 
 static uint64_t first_byte(const struct weight_request *r)
 {
     const struct gguf_tensor *t = r->file;
-    return t->offset + (uint64_t)r->first * (t->bytes / t->ne[1]);
+    return t->offset + (r->first ? (uint64_t)r->first * (t->bytes / t->ne[1]) : 0);
 }
 
-static int by_place_in_file(const void *a, const void *b)
+/* Stage by stage, in the order of the file. */
+static int by_stage(const void *a, const void *b)
 {
     const struct weight_request *x = *(struct weight_request *const *)a;
     const struct weight_request *y = *(struct weight_request *const *)b;
+    if (x->stage != y->stage)
+        return x->stage < y->stage ? -1 : 1;
     if (x->file->part != y->file->part)
         return x->file->part < y->file->part ? -1 : 1;
     uint64_t i = first_byte(x), j = first_byte(y);
@@ -329,17 +344,20 @@ static bool take_place(struct weights *w, uint64_t bytes, size_t skip, size_t al
     return true;
 }
 
-/* Makes runs of requests in the order of the file, and gives both their places. */
+/* Makes runs of requests, and gives both their places. */
 static bool place_runs(struct weights *w, struct weight_request *const *sorted, size_t n,
                        struct err *e)
 {
     for (size_t i = 0, end; i < n; i = end) {
         struct weight_run *run = &w->runs[w->n_runs++];
-        *run = (struct weight_run){.part = sorted[i]->file->part, .from = first_byte(sorted[i])};
+        *run = (struct weight_run){.stage = sorted[i]->stage,
+                                   .part = sorted[i]->file->part,
+                                   .from = first_byte(sorted[i])};
         for (end = i; end < n; end++) {
             const struct gguf_tensor *t = sorted[end]->file;
             uint64_t from = first_byte(sorted[end]);
-            if (end > i && (t->part != run->part || from > run->to + GAP_MOST))
+            if (end > i && (sorted[end]->stage != run->stage || t->part != run->part ||
+                            from > run->to + GAP_MOST))
                 break;
             uint64_t to = from + (uint64_t)sorted[end]->rows * (t->bytes / t->ne[1]);
             run->to = run->to > to ? run->to : to;
@@ -353,24 +371,43 @@ static bool place_runs(struct weights *w, struct weight_request *const *sorted, 
     return true;
 }
 
+/* Stages as small numbers: those that are asked for follow one another. */
+static void count_stages(struct weights *w)
+{
+    int last = WEIGHTS_FIRST;
+    for (size_t i = 0; i < w->n; i++)
+        if (w->requests[i].stage != WEIGHTS_ALL && w->requests[i].stage > last)
+            last = w->requests[i].stage;
+    w->stages = last + 2;
+    for (size_t i = 0; i < w->n; i++)
+        if (w->requests[i].stage == WEIGHTS_ALL)
+            w->requests[i].stage = last + 1;
+}
+
 bool weights_place(struct weights *w, struct err *e)
 {
     struct weight_request **sorted = mem_alloc_array(w->n, sizeof *sorted, "tensor list", e);
     w->runs = mem_alloc_array(w->n, sizeof *w->runs, "tensor list", e);
-    bool ok = sorted && w->runs;
+    w->rest = mem_alloc_array(w->n, sizeof *w->rest, "tensor list", e);
+    bool ok = sorted && w->runs && w->rest;
     size_t n = 0;
+    if (ok)
+        count_stages(w);
     for (size_t i = 0; ok && i < w->n; i++)
         if (weight_is_in_run(&w->requests[i]))
             sorted[n++] = &w->requests[i];
+        else
+            w->rest[w->n_rest++] = &w->requests[i];
     if (ok && n)
-        qsort(sorted, n, sizeof *sorted, by_place_in_file);
+        qsort(sorted, n, sizeof *sorted, by_stage);
+    if (ok && w->n_rest)
+        qsort(w->rest, w->n_rest, sizeof *w->rest, by_stage);
     ok = ok && place_runs(w, sorted, n, e);
-    for (size_t i = 0; ok && i < w->n; i++) {
-        struct weight_request *r = &w->requests[i];
+    for (size_t i = 0; ok && i < w->n_rest; i++) {
+        struct weight_request *r = w->rest[i];
         size_t size = r->matrix ? (size_t)(r->file->bytes / r->file->ne[1]) : sizeof(float);
         size_t count = r->matrix ? (size_t)r->rows : r->count, bytes;
-        if (!weight_is_in_run(r) &&
-            (!mem_mul(count, size, &bytes) || !take_place(w, bytes, 0, WEIGHT_PLACE_BYTES, &r->at)))
+        if (!mem_mul(count, size, &bytes) || !take_place(w, bytes, 0, WEIGHT_PLACE_BYTES, &r->at))
             ok = does_not_fit(w, r, e);
     }
     mem_free(sorted);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From names in the file to tensors. While a model is opened it asks for each tensor it needs,
- * which checks type and shape and notes it; model_load then reads them all into one block, most of
- * them straight to their place (weights_load.c). */
+ * which checks type and shape and notes it; threads then read them all into one block, most of them
+ * straight to their place, in the order in which a pass needs them (weights_load.c). */
 #ifndef STRATA_MODEL_WEIGHTS_H
 #define STRATA_MODEL_WEIGHTS_H
+
+#include <limits.h>
 
 #include "backend/backend.h"
 #include "gguf/gguf.h"
@@ -17,6 +19,7 @@ struct weight_request {
     int64_t rows;                   /* of a matrix: those that are read, */
     int64_t first;                  /* from this one of the file on, */
     int32_t *row_of;                /* or where each comes from; NULL: one after the other */
+    int stage;                      /* when a pass needs it first: weights_stage_of_layer */
     size_t at;                      /* offset in the block, set by weights_place */
 };
 
@@ -31,6 +34,7 @@ static inline bool weight_is_in_run(const struct weight_request *r)
 #define WEIGHT_PAGE_BYTES ((size_t)4096)
 #define WEIGHT_PLACE_BYTES ((size_t)64) /* every other place is a multiple of it */
 struct weight_run {
+    int stage;         /* of all its matrices */
     int part;          /* of the file */
     uint64_t from, to; /* in it, */
     size_t at;         /* where `from` comes to: as far after a page's begin as it is */
@@ -52,14 +56,19 @@ struct weights {
     int n_kinds;
     struct weight_request *requests;
     size_t n, room;
-    struct weight_run *runs; /* in the order of the file */
+    struct weight_run *runs; /* stage by stage, in the order of the file */
     size_t n_runs;
+    struct weight_request **rest; /* what is in no run, stage by stage */
+    size_t n_rest;
+    int stages;                   /* the last one is the head's */
     size_t block_bytes;
     void *block;        /* backend memory once loaded */
     struct backend *backend;
+    struct weights_loading *loading; /* NULL: nothing is read any more */
+    uint64_t waited_us;              /* by weights_wait */
 };
 
-/* Structure: init -> requests -> place -> load -> free. */
+/* Structure: init -> requests -> place -> load -> wait -> free. */
 void weights_init(struct weights *w, const struct gguf_file *g);
 void weights_free(struct weights *w);
 
@@ -102,7 +111,24 @@ void weights_free_scales(struct weight_scales *s);
 
 /* Gives every request its place in the block, once all are known. */
 bool weights_place(struct weights *w, struct err *e);
+
+/* Stages of a pass: WEIGHTS_FIRST needs the embeddings and all that belongs to no layer, a layer what
+ * is called "blk.N.", WEIGHTS_ALL the head as well ("output"). */
+enum { WEIGHTS_FIRST = 0, WEIGHTS_ALL = INT_MAX };
+static inline int weights_stage_of_layer(int layer)
+{
+    return layer < WEIGHTS_ALL - 1 ? layer + 1 : WEIGHTS_ALL;
+}
+
+/* Takes the block and begins to read into it, on threads of its own. `progress` is called by those
+ * who wait, here once: when it returns false the loading ends with ERR_INTERRUPTED. */
 bool weights_load(struct weights *w, struct backend *b, model_progress *progress, void *ctx,
                   struct err *e);
+/* Returns when all weights of the stages up to `stage` are there. `cancel`, where it is not NULL and
+ * becomes true, ends the waiting with ERR_INTERRUPTED, not the loading. After an error of loading
+ * every call gives that error. */
+bool weights_wait(struct weights *w, int stage, const atomic_bool *cancel, struct err *e);
+/* Ends the reading, whether all is read or not. */
+void weights_stop(struct weights *w);
 
 #endif

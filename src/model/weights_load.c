@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading the trunk: several threads, each with one read under way, since a drive reaches its rate
- * only with some. Reads go past the page cache where they can, so that the trunk does not fill what
- * the plan gave away. Runs of matrices are read straight to their place where memory is the
- * backend's; vectors, and matrices whose rows change places, by way of a piece of each thread's. */
+ * only with some. What a pass needs first is read first, so that it can begin before the last is
+ * there. Reads go past the page cache where they can, so that the trunk does not fill what the plan
+ * gave away. Runs of matrices are read straight to their place where memory is the host's; vectors,
+ * and matrices whose rows change places, by way of a piece of each thread's. */
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/tensor_type.h"
@@ -16,9 +19,12 @@
 enum { LOADERS = 8 };
 #define PIECE_BYTES ((size_t)1 << 20) /* one read, */
 #define ALIGN_MOST ((size_t)64 << 10) /* but for what it is too long at both ends */
+#define PIECE_ROOM (PIECE_BYTES + 2 * ALIGN_MOST)
+#define VALUES_AT_ONCE ((size_t)1 << 16) /* of a vector; a multiple of all blocks */
+#define LOOK_US 20000 /* how often who waits looks whether that is still wanted */
 
 /* What a loader takes at once: a piece of a run, a vector, or rows of a matrix that lie together in
- * the file. */
+ * the file. All of one stage. */
 struct job {
     uint64_t number; /* in the order they are taken */
     const struct weight_run *run;
@@ -27,30 +33,40 @@ struct job {
     int64_t row, rows; /* of the matrix in memory */
 };
 
-struct loading {
+struct loader {
+    struct weights_loading *all;
+    pthread_t thread;
+    int part; /* whose direct descriptor is open, -1: none */
+    int fd;   /* -1: buffered */
+    size_t align;
+    char *piece; /* PIECE_ROOM bytes, aligned, of which few are touched; behind them */
+    float *values; /* [VALUES_AT_ONCE] */
+};
+
+struct weights_loading {
     struct weights *w;
-    pthread_mutex_t lock; /* over all below */
+    model_progress *progress; /* called by who waits */
+    void *ctx;
+    struct loader loader[LOADERS];
+    int started;
+    pthread_mutex_t lock; /* over all below, */
+    pthread_cond_t told;  /* when a stage is there or nothing more will be */
     size_t next_run;
-    uint64_t next_byte;   /* of it, from its first on */
-    size_t next;          /* request that is in no run */
-    int64_t next_row;     /* of it */
-    uint64_t jobs, done;  /* taken; bytes loaded */
+    uint64_t next_byte;  /* of it, from its first on */
+    size_t next;         /* of what is in no run */
+    int64_t next_row;    /* of it */
+    uint64_t jobs, done; /* taken; bytes loaded */
+    uint64_t *left;      /* [stages] bytes that are not loaded */
+    int there;           /* stages before this one are loaded */
     bool stop;
     uint64_t failed; /* the first job, in order, that failed */
     struct err error;
 };
 
-struct loader {
-    struct loading *all;
-    pthread_t thread;
-    int part; /* whose direct descriptor is open, -1: none */
-    int fd;   /* -1: buffered */
-    size_t align;
-    char *piece; /* PIECE_BYTES + 2 * ALIGN_MOST bytes, aligned */
-};
+#define MEMORY_EACH (PIECE_ROOM + VALUES_AT_ONCE * sizeof(float))
 
 /* A piece of the next run: all but the first begin with a page. */
-static void take_piece(struct loading *a, struct job *j)
+static void take_piece(struct weights_loading *a, struct job *j)
 {
     const struct weight_run *run = &a->w->runs[a->next_run];
     j->run = run;
@@ -64,9 +80,9 @@ static void take_piece(struct loading *a, struct job *j)
     }
 }
 
-static void take_request(struct loading *a, struct job *j)
+static void take_request(struct weights_loading *a, struct job *j)
 {
-    const struct weight_request *q = &a->w->requests[a->next];
+    const struct weight_request *q = a->w->rest[a->next];
     j->q = q;
     j->row = a->next_row;
     if (q->matrix) {
@@ -84,36 +100,44 @@ static void take_request(struct loading *a, struct job *j)
     }
 }
 
-static bool take_job(struct loading *a, struct job *j)
+static bool take_job(struct weights_loading *a, struct job *j)
 {
+    const struct weights *w = a->w;
     pthread_mutex_lock(&a->lock);
     *j = (struct job){.number = a->jobs};
-    if (!a->stop && a->next_run < a->w->n_runs) {
+    bool has_run = a->next_run < w->n_runs, has_rest = a->next < w->n_rest;
+    if (!a->stop && has_run && (!has_rest || w->runs[a->next_run].stage <= w->rest[a->next]->stage))
         take_piece(a, j);
-    } else if (!a->stop) {
-        while (a->next < a->w->n && weight_is_in_run(&a->w->requests[a->next]))
-            a->next++;
-        if (a->next < a->w->n)
-            take_request(a, j);
-    }
+    else if (!a->stop && has_rest)
+        take_request(a, j);
     bool is_there = j->run || j->q;
     a->jobs += is_there;
     pthread_mutex_unlock(&a->lock);
     return is_there;
 }
 
-/* Bytes loaded by all so far. */
-static uint64_t note_done(struct loading *a, size_t bytes)
+static uint64_t request_bytes(const struct weight_request *q, int64_t rows)
 {
+    return q->matrix ? (uint64_t)rows * (q->file->bytes / q->file->ne[1]) : q->count * sizeof(float);
+}
+
+static void note_done(struct weights_loading *a, const struct job *j)
+{
+    uint64_t bytes = j->run ? j->to - j->from : request_bytes(j->q, j->rows);
     pthread_mutex_lock(&a->lock);
-    uint64_t done = a->done += bytes;
+    a->done += bytes;
+    a->left[j->run ? j->run->stage : j->q->stage] -= bytes;
+    int before = a->there;
+    while (a->there < a->w->stages && !a->left[a->there])
+        a->there++;
+    if (a->there > before)
+        pthread_cond_broadcast(&a->told);
     pthread_mutex_unlock(&a->lock);
-    return done;
 }
 
 /* Nobody begins another job. All jobs before this one were taken, so which error is told does not
  * depend on which thread was faster. */
-static void note_failure(struct loading *a, uint64_t number, const struct err *e)
+static void note_failure(struct weights_loading *a, uint64_t number, const struct err *e)
 {
     pthread_mutex_lock(&a->lock);
     if (!a->stop || number < a->failed) {
@@ -121,6 +145,7 @@ static void note_failure(struct loading *a, uint64_t number, const struct err *e
         a->failed = number;
     }
     a->stop = true;
+    pthread_cond_broadcast(&a->told);
     pthread_mutex_unlock(&a->lock);
 }
 
@@ -214,94 +239,58 @@ static bool load_vector(struct loader *r, const struct weight_request *q, struct
     struct weights *w = r->all->w;
     const struct gguf_tensor *t = q->file;
     float *to = (float *)((char *)w->block + q->at);
-    uint64_t rows = q->count / t->ne[0], row_bytes = t->bytes / rows;
-    float *values = mem_alloc_array(q->count, sizeof *values, t->name, e);
-    bool ok = values != NULL;
-    if (ok && row_bytes > PIECE_BYTES)
-        ok = err_set(e, ERR_FORMAT, "%s: tensor \"%s\": a row of %llu bytes is too long for a vector",
-                     path_of(r, t), t->name, (unsigned long long)row_bytes);
-    uint64_t at_once = ok ? PIECE_BYTES / row_bytes : 1;
-    for (uint64_t i = 0; ok && i < rows; i += at_once) {
-        uint64_t n = rows - i < at_once ? rows - i : at_once;
+    for (size_t at = 0; at < q->count; at += VALUES_AT_ONCE) {
+        size_t n = q->count - at < VALUES_AT_ONCE ? q->count - at : VALUES_AT_ONCE;
         const char *piece;
-        ok = read_piece(r, t->part, t->offset + i * row_bytes, (size_t)(n * row_bytes), &piece, e);
-        if (ok)
-            quant_decode(t->type, piece, values + i * t->ne[0], n * t->ne[0]);
+        if (!read_piece(r, t->part, t->offset + tensor_row_bytes(t->type, at),
+                        (size_t)tensor_row_bytes(t->type, n), &piece, e))
+            return false;
+        quant_decode(t->type, piece, r->values, n);
+        for (size_t i = 0; i < n; i++)
+            if (!isfinite(r->values[i]))
+                return err_set(e, ERR_FORMAT, "%s: tensor \"%s\": value %zu is not finite",
+                               path_of(r, t), t->name, at + i);
+        if (!w->backend->write(w->backend, to + at, r->values, n * sizeof *to, e))
+            return false;
     }
-    for (size_t i = 0; ok && i < q->count; i++)
-        if (!isfinite(values[i]))
-            ok = err_set(e, ERR_FORMAT, "%s: tensor \"%s\": value %zu is not finite", path_of(r, t),
-                         t->name, i);
-    ok = ok && w->backend->write(w->backend, to, values, q->count * sizeof *values, e);
-    mem_free(values);
-    return ok;
+    return true;
 }
 
-static uint64_t job_bytes(const struct job *j)
+/* Does jobs until none is left. */
+static void *load_jobs(void *loader)
 {
-    if (j->run)
-        return j->to - j->from;
-    const struct gguf_tensor *t = j->q->file;
-    return j->q->matrix ? (uint64_t)j->rows * (t->bytes / t->ne[1]) : j->q->count * sizeof(float);
-}
-
-/* Does jobs until none is left. The calling thread tells `progress`, which may end it. */
-static void load_jobs(struct loader *r, model_progress *progress, void *ctx)
-{
-    struct loading *a = r->all;
+    struct loader *r = loader;
     struct job j;
-    while (take_job(a, &j)) {
+    while (take_job(r->all, &j)) {
         struct err e;
         err_clear(&e);
         bool ok = j.run         ? load_piece(r, &j, &e)
                   : j.q->matrix ? load_rows(r, &j, &e)
                                 : load_vector(r, j.q, &e);
-        uint64_t done = ok ? note_done(a, job_bytes(&j)) : 0;
-        if (ok && progress && !progress(ctx, done, a->w->block_bytes))
-            ok = err_set(&e, ERR_INTERRUPTED, "%s: loading was interrupted",
-                         gguf_part_path(a->w->file, 0));
-        if (!ok)
-            note_failure(a, j.number, &e);
+        if (ok)
+            note_done(r->all, &j);
+        else
+            note_failure(r->all, j.number, &e);
     }
-}
-
-static void *loader_main(void *arg)
-{
-    load_jobs(arg, NULL, NULL);
     return NULL;
 }
 
-bool weights_load(struct weights *w, struct backend *b, model_progress *progress, void *ctx,
-                  struct err *e)
+/* ---- Beginning, waiting, ending -------------------------------------------------------------- */
+
+static void count_left(struct weights_loading *a)
 {
-    w->backend = b;
-    w->block = b->alloc(b, w->block_bytes, "the trunk's weights", e);
-    size_t each = PIECE_BYTES + 2 * ALIGN_MOST;
-    char *pieces = w->block ? mem_map(LOADERS * each, "reading the trunk", e) : NULL;
-    if (!pieces)
-        return false;
-    struct loading all = {.w = w};
-    err_clear(&all.error);
-    pthread_mutex_init(&all.lock, NULL);
-    struct loader loader[LOADERS];
-    int started = 0;
-    for (int i = 0; i < LOADERS; i++)
-        loader[i] = (struct loader){.all = &all, .part = -1, .fd = -1, .piece = pieces + i * each};
-    while (started < LOADERS - 1 && /* fewer are slower, not wrong */
-           !thread_start(&loader[1 + started].thread, NULL, loader_main, &loader[1 + started]))
-        started++;
-    load_jobs(&loader[0], progress, ctx);
-    for (int i = 0; i < started; i++)
-        pthread_join(loader[1 + i].thread, NULL);
-    for (int i = 0; i < LOADERS; i++)
-        if (loader[i].fd >= 0)
-            file_close(loader[i].fd);
-    pthread_mutex_destroy(&all.lock);
-    mem_unmap(pieces, LOADERS * each);
-    if (all.stop) {
-        *e = all.error;
-        return false;
-    }
+    const struct weights *w = a->w;
+    for (size_t i = 0; i < w->n_runs; i++)
+        a->left[w->runs[i].stage] += w->runs[i].to - w->runs[i].from;
+    for (size_t i = 0; i < w->n_rest; i++)
+        a->left[w->rest[i]->stage] += request_bytes(w->rest[i], w->rest[i]->rows);
+    while (a->there < w->stages && !a->left[a->there])
+        a->there++;
+}
+
+/* Where everything will be. */
+static void point_at_places(struct weights *w)
+{
     for (size_t i = 0; i < w->n; i++) {
         struct weight_request *q = &w->requests[i];
         if (q->matrix)
@@ -309,7 +298,141 @@ bool weights_load(struct weights *w, struct backend *b, model_progress *progress
         else
             *q->vector = (float *)((char *)w->block + q->at);
     }
-    if (progress && !progress(ctx, all.done, w->block_bytes))
-        return err_set(e, ERR_INTERRUPTED, "%s: loading was interrupted", gguf_part_path(w->file, 0));
-    return b->finish(b, e);
+}
+
+static struct weights_loading *create(struct weights *w, struct err *e)
+{
+    struct weights_loading *a = mem_alloc(sizeof *a, "reading the trunk", e);
+    if (!a)
+        return NULL;
+    a->w = w;
+    err_clear(&a->error);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC); /* that of clock_us */
+    pthread_mutex_init(&a->lock, NULL);
+    pthread_cond_init(&a->told, &clock);
+    pthread_condattr_destroy(&clock);
+    for (int i = 0; i < LOADERS; i++)
+        a->loader[i] = (struct loader){.all = a, .part = -1, .fd = -1};
+    return a;
+}
+
+static bool take_memory(struct weights_loading *a, struct err *e)
+{
+    a->left = mem_alloc_array((size_t)a->w->stages, sizeof *a->left, "reading the trunk", e);
+    for (int i = 0; a->left && i < LOADERS; i++) {
+        char *memory = mem_map(MEMORY_EACH, "reading the trunk", e);
+        if (!memory)
+            return false;
+        a->loader[i].piece = memory;
+        a->loader[i].values = (float *)(memory + PIECE_ROOM);
+    }
+    return a->left;
+}
+
+bool weights_load(struct weights *w, struct backend *b, model_progress *progress, void *ctx,
+                  struct err *e)
+{
+    w->backend = b;
+    w->block = b->alloc(b, w->block_bytes, "the trunk's weights", e);
+    struct weights_loading *a = w->loading = w->block ? create(w, e) : NULL;
+    if (!a || !take_memory(a, e))
+        return false;
+    a->progress = progress;
+    a->ctx = ctx;
+    count_left(a);
+    point_at_places(w);
+    while (a->started < LOADERS && /* fewer are slower, not wrong */
+           !thread_start(&a->loader[a->started].thread, NULL, load_jobs, &a->loader[a->started]))
+        a->started++;
+    if (!a->started)
+        load_jobs(&a->loader[0]);
+    return weights_wait(w, -1, NULL, e);
+}
+
+/* Until no thread reads any more. */
+static void join(struct weights_loading *a)
+{
+    for (int i = 0; i < a->started; i++)
+        pthread_join(a->loader[i].thread, NULL);
+    a->started = 0;
+    for (int i = 0; i < LOADERS; i++) {
+        if (a->loader[i].fd >= 0)
+            file_close(a->loader[i].fd);
+        a->loader[i].fd = -1;
+    }
+}
+
+void weights_stop(struct weights *w)
+{
+    struct weights_loading *a = w->loading;
+    if (!a)
+        return;
+    pthread_mutex_lock(&a->lock);
+    a->stop = true;
+    pthread_mutex_unlock(&a->lock);
+    join(a);
+    pthread_cond_destroy(&a->told);
+    pthread_mutex_destroy(&a->lock);
+    for (int i = 0; i < LOADERS; i++)
+        mem_unmap(a->loader[i].piece, MEMORY_EACH);
+    mem_free(a->left);
+    mem_free(a);
+    w->loading = NULL;
+}
+
+/* Sleeps until something was told, or it is time to look around. The lock is held. */
+static void sleep_a_little(struct weights_loading *a)
+{
+    int64_t until = clock_us() + LOOK_US;
+    struct timespec t = {.tv_sec = until / 1000000, .tv_nsec = until % 1000000 * 1000};
+    pthread_cond_timedwait(&a->told, &a->lock, &t);
+}
+
+/* Whether those who wait and those who see the progress still want it. */
+static bool is_wanted(struct weights_loading *a, uint64_t done, const atomic_bool *cancel,
+                      struct err *e)
+{
+    if (cancel && atomic_load(cancel))
+        return err_set(e, ERR_INTERRUPTED, "interrupted");
+    if (!a->progress || a->progress(a->ctx, done, a->w->block_bytes))
+        return true;
+    err_set(e, ERR_INTERRUPTED, "%s: loading was interrupted", gguf_part_path(a->w->file, 0));
+    note_failure(a, UINT64_MAX, e);
+    return true; /* what a loader found counts more */
+}
+
+bool weights_wait(struct weights *w, int stage, const atomic_bool *cancel, struct err *e)
+{
+    struct weights_loading *a = w->loading;
+    if (!a)
+        return true;
+    int64_t began = clock_us();
+    bool wanted = true, is_late = false;
+    stage = stage < w->stages ? stage : w->stages - 1;
+    pthread_mutex_lock(&a->lock);
+    do {
+        uint64_t done = a->done;
+        if (is_late)
+            sleep_a_little(a);
+        pthread_mutex_unlock(&a->lock);
+        wanted = is_wanted(a, done, cancel, e);
+        pthread_mutex_lock(&a->lock);
+        is_late = true;
+    } while (wanted && !a->stop && a->there <= stage);
+    bool failed = a->stop, is_all = a->there == w->stages;
+    pthread_mutex_unlock(&a->lock);
+    w->waited_us += (uint64_t)(clock_us() - began);
+    if (!wanted)
+        return false;
+    if (failed) {
+        join(a);
+        *e = a->error;
+        return false;
+    }
+    if (!is_all)
+        return true;
+    weights_stop(w);
+    return w->backend->finish(w->backend, e);
 }

@@ -70,7 +70,7 @@ static bool run_window(struct window *w, int rows, struct err *e)
 {
     struct strata_session *s = w->a->s;
     struct strata_model *m = s->model;
-    int64_t began = clock_us();
+    int64_t began = session_clock_us(m);
     struct batch batch = {.ids = s->ids + s->n_ids,
                           .rows = rows,
                           .is_held = true,
@@ -90,7 +90,7 @@ static bool run_window(struct window *w, int rows, struct err *e)
     s->n_ids += w->kept;
     s->logits_position = s->n_ids;
     m->counters.decode_tokens += (uint64_t)w->kept;
-    m->counters.decode_us += clock_us() - began;
+    m->counters.decode_us += session_clock_us(m) - began;
     m->counters.drafted += (uint64_t)(rows - 1);
     m->counters.accepted += (uint64_t)(w->kept - 1);
     if (!w->choice.code)

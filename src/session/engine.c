@@ -285,6 +285,13 @@ static bool load_rows(struct strata_model *m, struct err *e)
     return true;
 }
 
+/* The experts come after the trunk, so that what is wanted first is not read beside what may be. */
+static bool begin_trunk(struct strata_model *m, struct err *e)
+{
+    return model_load(m->network, m->backend, load_progress, m, e) &&
+           model_scratch_alloc(m->network, m->most_rows, m->tile, e);
+}
+
 bool strata_model_load(struct strata_model *m, struct strata_error *error)
 {
     struct err e;
@@ -295,11 +302,20 @@ bool strata_model_load(struct strata_model *m, struct strata_error *error)
     else if (engine_plan(m, &e)) {
         m->load_was_tried = true;
         m->is_loaded = gguf_fingerprint(m->file, m->fingerprint, &e) && load_backend(m, &e) &&
-                       load_arena(m, &e) &&
-                       model_load(m->network, m->backend, load_progress, m, &e) &&
-                       model_scratch_alloc(m->network, m->most_rows, m->tile, &e) &&
-                       load_experts(m, &e) && load_rows(m, &e);
+                       load_arena(m, &e) && begin_trunk(m, &e) && load_experts(m, &e) &&
+                       load_rows(m, &e);
     }
-    m->counters.load_us = clock_us() - began;
+    m->load_us = session_clock_us(m) - began;
+    return session_report(error, &e);
+}
+
+bool strata_model_wait(struct strata_model *m, struct strata_error *error)
+{
+    struct err e;
+    err_clear(&e);
+    if (!m->is_loaded)
+        err_set(&e, ERR_USAGE, "%s: the model is not loaded", m->path);
+    else if (model_wait(m->network, NULL, &e))
+        streaming_fill(m);
     return session_report(error, &e);
 }

@@ -37,8 +37,7 @@ void streaming_forget_copies(struct strata_model *m);
 /* How many records tokens are expected to miss: by the popularity profile if there is one that has
  * seen enough, else as of any model. */
 void streaming_expect(struct strata_model *m, struct knee_curve *out);
-/* After the stream is created: cache-aware routing, and what the popularity profile says to read.
- */
+/* After the stream is created: cache-aware routing and the popularity profile. */
 bool streaming_start(struct strata_model *m, struct err *e);
 /* Before the stream is freed: writes the profile. */
 void streaming_finish(struct strata_model *m);

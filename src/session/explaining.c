@@ -26,6 +26,7 @@ struct explained_pass {
 struct explaining {
     uint64_t us[STREAM_WHYS], times[STREAM_WHYS]; /* of everything */
     uint64_t rows_us, rows_before_us;
+    int64_t trunk_before_us;
     int64_t began_us;
     struct explained_pass now;
     int n;
@@ -115,6 +116,7 @@ bool strata_explain_begin(struct strata_model *m, struct strata_error *error)
         e.code || m->explaining ? NULL : mem_alloc(sizeof *x, "explanations", &e);
     if (x) {
         x->rows_before_us = rows_waited_us(m);
+        x->trunk_before_us = session_trunk_us(m);
         m->explaining = x;
         if (m->stream)
             stream_set_watch(m->stream, &(struct stream_watch){x, note_wait});
@@ -214,6 +216,10 @@ char *strata_explain_text(struct strata_model *m, struct strata_error *error)
     json_puts(&out, x->n ? "the slowest tokens of the answer:\n" : "no token of an answer\n");
     for (int i = 0; i < x->n; i++)
         put_pass(&x->slowest[i], &out);
+    int64_t trunk_us = session_trunk_us(m) - x->trunk_before_us;
+    if (trunk_us)
+        json_putf(&out, "besides, the first tokens waited %lld us for weights that were being loaded\n",
+                  (long long)trunk_us);
     if (out.failed) {
         err_set(&e, ERR_MEMORY, "%s: no memory for the explanation", m->path);
         json_out_free(&out);

@@ -261,7 +261,7 @@ bool session_run_bands(struct strata_session *s, int end, int first, enum logits
     int band = s->model->band;
     struct running r = {s, pass, first, s->state->position, end};
     struct stream *stream = s->model->stream;
-    int64_t began = clock_us();
+    int64_t began = session_clock_us(s->model);
     struct stream_stats read_before = stats_of_reads(s->model);
     bool ok = true;
     if (stream) {
@@ -295,7 +295,9 @@ bool session_run_bands(struct strata_session *s, int end, int first, enum logits
     }
     model_lend_scratch(s->model->network);
     stats_note_prompt(s->model, &read_before);
-    s->model->counters.prefill_us += clock_us() - began;
+    s->model->counters.prefill_us += session_clock_us(s->model) - began;
+    if (ok)
+        streaming_fill(s->model);
     return ok;
 }
 
@@ -353,7 +355,7 @@ bool session_before_step(struct strata_session *s, struct err *e)
 
 bool session_step(struct strata_session *s, int n, const struct strata_pass *pass, struct err *e)
 {
-    int64_t began = clock_us();
+    int64_t began = session_clock_us(s->model);
     if (!session_before_step(s, e))
         return false;
     struct running r = {s, pass, s->n_ids, s->n_ids, s->n_ids + n};
@@ -366,7 +368,8 @@ bool session_step(struct strata_session *s, int n, const struct strata_pass *pas
     s->n_ids += n;
     s->logits_position = s->n_ids;
     s->model->counters.decode_tokens += (uint64_t)n;
-    s->model->counters.decode_us += clock_us() - began;
+    s->model->counters.decode_us += session_clock_us(s->model) - began;
+    streaming_fill(s->model);
     return true;
 }
 

@@ -9,6 +9,7 @@
 #ifndef STRATA_SESSION_SESSION_H
 #define STRATA_SESSION_SESSION_H
 
+#include "base/clock.h"
 #include "base/pool.h"
 #include "cpu/isa.h"
 #include "gguf/gguf.h"
@@ -33,7 +34,7 @@ bool session_report(struct strata_error *out, const struct err *e);
 
 struct session_counters {
     uint64_t prefill_tokens, decode_tokens;
-    int64_t prefill_us, decode_us, load_us;
+    int64_t prefill_us, decode_us;
     uint64_t drafted, accepted; /* guesses that were fed, that were right */
     struct stream_stats prefill; /* what of the stream's figures belongs to prompts */
 };
@@ -70,6 +71,8 @@ struct strata_model {
 
     /* After loading. */
     bool load_was_tried, is_loaded;
+    int64_t load_us;  /* without what was waited for the trunk */
+    bool is_fill_due; /* popular experts are still to be read */
     uint8_t fingerprint[16];
     struct stream *stream;    /* NULL: no routed experts */
     struct stream_rows *rows; /* NULL: no table that is read by rows */
@@ -92,6 +95,21 @@ struct strata_model {
 struct tokenizer *engine_words(struct strata_model *m, struct err *e);
 /* The network's metadata, read when first asked for. */
 struct model *engine_network(struct strata_model *m, struct err *e);
+
+/* Microseconds that were waited for the trunk. */
+static inline int64_t session_trunk_us(const struct strata_model *m)
+{
+    return m->network ? (int64_t)model_waited_us(m->network) : 0;
+}
+
+/* A clock that stands still meanwhile: that time belongs to loading, not to the tokens that wait. */
+static inline int64_t session_clock_us(const struct strata_model *m)
+{
+    return clock_us() - session_trunk_us(m);
+}
+
+/* Reads what the popularity profile says, once; when the trunk is there. */
+void streaming_fill(struct strata_model *m);
 
 /* What one session takes beside its model_state: ids, logits, snapshots (engine.c counts them with
  * the plan's `session` and `snapshots`, session.c allocates them). */

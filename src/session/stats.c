@@ -121,7 +121,7 @@ void strata_stats_get(const struct strata_model *m, struct strata_stats *out)
         .decode_tokens = c->decode_tokens,
         .prefill_s = (double)c->prefill_us * 1e-6,
         .decode_s = (double)c->decode_us * 1e-6,
-        .load_s = (double)c->load_us * 1e-6,
+        .load_s = (double)(m->load_us + session_trunk_us(m)) * 1e-6,
         .drafted = c->drafted,
         .accepted = c->accepted,
         .hits = s.hits,
@@ -156,7 +156,7 @@ void strata_stats_get(const struct strata_model *m, struct strata_stats *out)
 
 void strata_stats_reset(struct strata_model *m)
 {
-    m->counters = (struct session_counters){.load_us = m->counters.load_us};
+    m->counters = (struct session_counters){0};
     m->stream_before = stats_of_reads(m);
     if (m->laps)
         laps_reset(m->laps);

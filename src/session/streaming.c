@@ -341,9 +341,16 @@ bool streaming_start(struct strata_model *m, struct err *e)
     if (*path && !load_profile(m, path, e))
         return false;
     stream_counts(m->stream, &m->profile_tokens);
-    if (m->profile_tokens)
-        stream_fill(m->stream);
+    m->is_fill_due = m->profile_tokens > 0;
     return true;
+}
+
+void streaming_fill(struct strata_model *m)
+{
+    if (!m->is_fill_due)
+        return;
+    m->is_fill_due = false;
+    stream_fill(m->stream);
 }
 
 void streaming_finish(struct strata_model *m)

@@ -67,6 +67,27 @@ def own_memory(size):
             memory.write(pages)
 
 
+def plain_read(path, size):
+    """Seconds that the first `size` bytes of a file take processes that do nothing but read them, eight reads of 1 MiB at a time
+    past the page cache into memory that is there: what the drive gives for as long as a trunk takes."""
+    piece, readers = 1 << 20, 8
+    began = time.monotonic()
+    children = []
+    for reader in range(readers):
+        child = os.fork()
+        if not child:
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECT)
+            with mmap.mmap(-1, piece) as memory:
+                for place in range(reader * piece, size, readers * piece):
+                    os.preadv(handle, [memory], place)
+                os._exit(0)
+        children.append(child)
+    failed = [os.waitpid(child, 0)[1] for child in children]
+    if any(failed):
+        raise SystemExit("%s could not be read" % path)
+    return time.monotonic() - began
+
+
 def first_token(program, model):
     """Seconds from the start of the program to the first bytes of an answer to one token."""
     began = time.monotonic()
@@ -82,23 +103,27 @@ def first_token(program, model):
 
 def cold(program, model, rounds):
     print("%s, its pages dropped and twice the trunk's memory touched before each run: `strata run -m MODEL -p A -n 4 --temp 0 %s`, from the start of the program "
-          "to the first letter; the drive's best by `strata probe MODEL`.\n" % (os.path.basename(model), " ".join(OPTIONS)))
+          "to the first letter; the drive's best by `strata probe MODEL`; plain: another program only reads as many bytes.\n" % (os.path.basename(model), " ".join(OPTIONS)))
     trunk = call(program, "plan", model, *OPTIONS)["trunk"]
-    took, rates, steps = [], [], []
+    took, plain, rates, steps = [], [], [], []
     for _ in range(rounds):
         forget(model)
         rates.append(max(point["gb_s"] for point in call(program, "probe", model)["points"]))
+        forget(model)
+        plain.append(plain_read(model, trunk))
         forget(model)
         own_memory(2 * trunk)
         took.append(first_token(program, model))
         forget(model)
         own_memory(2 * trunk)
         steps.append(call(program, "bench", "-m", model, "-p", 1, "-n", 4, "-r", 1, *OPTIONS)["reps"][0]["decode_ms_first"] / 1000)
-    rate, seconds, step = (statistics.median(values) for values in (rates, took, steps))
-    least = trunk * 1e-9 / rate + step
-    print("| file, GB | trunk, GB | drive, GB/s | reading the trunk, s | one step, s | first token, s | of both |\n|---|---|---|---|---|---|---|")
-    print("| %.1f | %.3f | %.2f | %.2f | %.2f | %.2f (%.2f to %.2f) | %.2f |\n" % (
-        os.path.getsize(model) * 1e-9, trunk * 1e-9, rate, least - step, step, seconds, min(took), max(took), seconds / least), flush=True)
+    rate, read, seconds, step = (statistics.median(values) for values in (rates, plain, took, steps))
+    least = trunk * 1e-9 / rate
+    print("| file, GB | trunk, GB | drive's best, GB/s | reading the trunk, s | plain, s | one step, s | first token, s | of best and step | of plain and step |"
+          "\n|---|---|---|---|---|---|---|---|---|")
+    print("| %.1f | %.3f | %.2f | %.2f | %.2f (%.2f to %.2f) | %.2f | %.2f (%.2f to %.2f) | %.2f | %.2f |\n" % (
+        os.path.getsize(model) * 1e-9, trunk * 1e-9, rate, least, read, min(plain), max(plain), step, seconds, min(took), max(took),
+        seconds / (least + step), seconds / (read + step)), flush=True)
 
 
 def main():

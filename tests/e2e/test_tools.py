@@ -320,6 +320,8 @@ class Explain(Case):
         waited = said["wait_ms_per_token"] * (said["prefill_tokens"] + said["decode_tokens"]) * 1000
         self.assertAlmostEqual(all_us, waited, delta=2)
         self.assertRegex(done.err, rb"layer \d+, expert \d+: (evicted|guessed|never)")
+        loading = re.search(r"^besides, the first tokens waited (\d+) us for weights that were being loaded$", lines[-1])
+        self.assertLessEqual(int(loading.group(1)) if loading else 0, said["load_s"] * 1e6 + 1)
         again = self.succeeds(*plain)
         self.assertEqual(again.err, b"")
         self.assertEqual(again.json()["ids"], done.json()["ids"])

@@ -7,6 +7,8 @@
 #include "base/mem.h"
 #include "cpu/backend.h"
 
+void (*plain_before_loading)(struct plain *p);
+
 bool plain_open(struct plain *p, const char *path, const struct plain_how *how, struct err *e)
 {
     *p = (struct plain){.at_once = how->at_once};
@@ -23,6 +25,8 @@ bool plain_open(struct plain *p, const char *path, const struct plain_how *how, 
     model_hold_windows(p->model, 8);
     p->wanted = mem_alloc_array((size_t)model_info(p->model)->experts, sizeof(int), "experts", e);
     model_backend_limits(p->model, how->band, how->tile, 1024, &limits);
+    if (plain_before_loading)
+        plain_before_loading(p);
     bool ok = p->wanted && p->backend->reserve(p->backend, &limits, e) &&
               model_load(p->model, p->backend, NULL, NULL, e) &&
               model_scratch_alloc(p->model, how->band, how->tile, e);

@@ -29,6 +29,8 @@ struct plain_how {
     enum cpu_isa isa;
 };
 
+/* Called before the model is loaded; NULL: not. */
+extern void (*plain_before_loading)(struct plain *p);
 bool plain_open(struct plain *p, const char *path, const struct plain_how *how, struct err *e);
 void plain_close(struct plain *p);
 struct expert_source plain_experts(struct plain *p);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Weights in memory: every matrix has its bytes of the file and every vector its values, whether the
- * memory is the backend's own or another device's, and where the file has no direct I/O. */
+ * memory is the backend's own or another device's, and where the file has no direct I/O. What fails or
+ * is given up meanwhile is told to who waits. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -119,8 +120,9 @@ static size_t load(const char *path, bool host_visible)
     assert_true(weights_place(&w, &e));
     assert_true(!taken_by || !rename(taken_by, path));
     most_told = 0;
-    if (!weights_load(&w, b, tell, NULL, &e))
+    if (!weights_load(&w, b, tell, NULL, &e) || !weights_wait(&w, WEIGHTS_ALL, NULL, &e))
         fail_msg("%s", e.text);
+    assert_null(w.loading);
     size_t runs = w.n_runs;
     assert_true(a.n > 10 && runs && runs < (size_t)a.n);
     expect_bytes_of_the_file(g, &a);
@@ -199,7 +201,7 @@ static void a_file_that_has_become_shorter_says_where_it_ends(void **state)
         ask_for_all(&w, g, &a);
         assert_true(weights_place(&w, &e));
         assert_int_equal(truncate(changing, (off_t)gguf_part_bytes(g, 0) - less), 0);
-        assert_false(weights_load(&w, b, NULL, NULL, &e));
+        assert_false(weights_load(&w, b, NULL, NULL, &e) && weights_wait(&w, WEIGHTS_ALL, NULL, &e));
         if (e.code != ERR_IO || !strstr(e.text, "the file ends after") || !strstr(e.text, changing))
             fail_msg("%d bytes less: %s", less, e.text);
         weights_free(&w);
@@ -229,6 +231,74 @@ static void a_file_that_takes_its_name_is_not_read(void **state)
     unlink(changing);
 }
 
+/* ---- while it is read ----------------------------------------------------------------------- */
+
+struct asked_model {
+    struct pool *pool;
+    struct backend *backend;
+    struct gguf_file *file;
+    struct weights w;
+    struct asked asked;
+};
+
+static struct asked_model *ask(const char *path)
+{
+    static struct asked_model m;
+    struct err e = {0};
+    m = (struct asked_model){.pool = pool_create(1, &e), .file = gguf_open(path, &e)};
+    m.backend = cpu_backend_create(m.pool, cpu_isa_best(), false, &e);
+    if (!m.backend || !m.file)
+        fail_msg("%s", e.text);
+    m.backend->host_visible = false;
+    weights_init(&m.w, m.file);
+    ask_for_all(&m.w, m.file, &m.asked);
+    assert_true(weights_place(&m.w, &e));
+    return &m;
+}
+
+static void forget(struct asked_model *m)
+{
+    weights_free(&m->w);
+    gguf_close(m->file);
+    m->backend->free(m->backend);
+    pool_free(m->pool);
+}
+
+static bool never(void *ctx, uint64_t done, uint64_t all)
+{
+    return false;
+}
+
+static void who_waits_may_end_it(void **state)
+{
+    struct err e = {0};
+    struct asked_model *m = ask(SHIPPED "/strata-demo.gguf");
+    assert_false(weights_load(&m->w, m->backend, never, NULL, &e));
+    assert_int_equal(e.code, ERR_INTERRUPTED);
+    forget(m);
+}
+
+static void an_error_comes_to_everybody_who_waits(void **state)
+{
+    struct test_folder folder;
+    test_folder_begin(&folder);
+    const char *path = test_folder_name(&folder, "cut.gguf");
+    copy_file(TEST_DATA "/fixtures/models/q4e_ngram.gguf", path);
+    struct asked_model *m = ask(path);
+    struct err e = {0};
+    assert_int_equal(truncate(path, 8192), 0);
+    bool ok = weights_load(&m->w, m->backend, NULL, NULL, &e);
+    assert_true(ok || strstr(e.text, "cut.gguf"));
+    for (int i = 0; i < 2; i++) {
+        e = (struct err){0};
+        assert_false(weights_wait(&m->w, WEIGHTS_ALL, NULL, &e));
+        assert_int_equal(e.code, ERR_IO);
+        assert_non_null(strstr(e.text, "cut.gguf"));
+    }
+    forget(m);
+    test_folder_end(&folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +306,8 @@ int main(void)
         cmocka_unit_test(where_there_is_no_direct_io_too),
         cmocka_unit_test(a_file_that_has_become_shorter_says_where_it_ends),
         cmocka_unit_test(a_file_that_takes_its_name_is_not_read),
+        cmocka_unit_test(who_waits_may_end_it),
+        cmocka_unit_test(an_error_comes_to_everybody_who_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

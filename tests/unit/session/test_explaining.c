@@ -37,7 +37,7 @@ static struct fixture open_slow(const struct strata_options *o)
     struct fixture f = {.model = strata_model_open(PATH, o, &e)};
     fixture_ok(f.model != NULL, &e);
     f.model->pread = slow_read;
-    fixture_ok(strata_model_load(f.model, &e), &e);
+    fixture_ok(strata_model_load(f.model, &e) && strata_model_wait(f.model, &e), &e);
     f.session = strata_session_create(f.model, &e);
     fixture_ok(f.session != NULL, &e);
     f.vocab = f.session->vocab;
