@@ -31,7 +31,7 @@ struct batch {
     int embd, width;
     bool exact;
     int n_tasks, n_slots, n_entries;
-    bool has_tiles; /* a task has rows enough */
+    bool has_packed; /* a task has rows enough for tiles */
     int piece, columns;    /* weight rows of an item of the first kind, columns of one of the last */
     size_t first_items;    /* of the first kind */
     atomic_int tasks_done; /* whose rows are rounded */
@@ -74,12 +74,32 @@ static struct cpu_weight weight_of(const struct tensor *w)
     return (struct cpu_weight){w->data, w->type, w->n_in, w->n_out};
 }
 
+/* The forms in which `rows` rows of a job are read packed, by the first products or by the last. */
+static unsigned packed_in(const struct batch *b, const struct expert_job *job, int rows)
+{
+    const struct tensor *w[] = {&job->gate, &job->up, b->shared_scale};
+    unsigned forms = 0;
+    for (int i = 0; i < 3 && w[i]; i++) {
+        struct cpu_weight weight = weight_of(w[i]);
+        if (cpu_reads_packed(&b->c->linear, &weight, rows))
+            forms |= form_of(b, w[i]);
+    }
+    return forms & (FORM_32 | FORM_256);
+}
+
+static unsigned packed_mid(const struct batch *b, const struct expert_job *job, int rows)
+{
+    struct cpu_weight down = weight_of(&job->down);
+    unsigned form = cpu_reads_packed(&b->c->linear, &down, rows) ? form_of(b, &job->down) : 0;
+    return form & (FORM_32 | FORM_256);
+}
+
 /* Adds rows `from` on of a job, as many as fit, to the batch. Returns how many. */
 static int add_task(struct batch *b, const struct expert_job *job, int from)
 {
     struct cpu_scratch *s = &b->c->scratch;
     int left = job->n - from, slot = b->n_slots, entry = b->n_entries;
-    if (left >= CPU_TILE_ROWS_LEAST) {
+    if (packed_in(b, job, left) || packed_mid(b, job, left)) {
         slot = (int)mem_round_up((size_t)slot, CPU_TILE_ROWS);
         entry = (int)mem_round_up((size_t)entry, CPU_TILE_ROWS);
     }
@@ -96,7 +116,7 @@ static int add_task(struct batch *b, const struct expert_job *job, int from)
     s->tasks[b->n_tasks++] = (struct expert_task){job, from, n, slot, entry, 0};
     b->n_slots = slot + n;
     b->n_entries = entry + n;
-    b->has_tiles |= n >= CPU_TILE_ROWS_LEAST;
+    b->has_packed = b->has_packed || packed_in(b, job, n) || packed_mid(b, job, n);
     b->in_forms |= form_of(b, &job->gate) | form_of(b, &job->up);
     b->mid_forms |= form_of(b, &job->down);
     return n;
@@ -136,10 +156,8 @@ static void pack_in_part(void *ctx, size_t first, size_t end, int worker)
 {
     struct batch *b = ctx;
     const struct expert_task *tasks = b->c->scratch.tasks;
-    for (size_t i = first; i < end; i++) {
-        if (tasks[i].n >= CPU_TILE_ROWS_LEAST)
-            pack_forms(b, b->in_forms, &b->in, tasks[i].slot, tasks[i].n);
-    }
+    for (size_t i = first; i < end; i++)
+        pack_forms(b, packed_in(b, tasks[i].job, tasks[i].n), &b->in, tasks[i].slot, tasks[i].n);
 }
 
 static int pieces(int n, int piece)
@@ -176,8 +194,7 @@ static void round_middle(struct batch *b, int task)
     }
     if (!ok)
         cpu_first_bad(&b->bad_task, task);
-    if (t->n >= CPU_TILE_ROWS_LEAST)
-        pack_forms(b, form, &b->mid, t->entry, t->n);
+    pack_forms(b, packed_mid(b, t->job, t->n), &b->mid, t->entry, t->n);
 }
 
 /* A piece of the weight rows of gate and up of one task. */
@@ -307,8 +324,8 @@ static void run_batch(struct batch *b)
     lap_bytes(b);
     lap(b, 0, LAP_ROUND);
     cpu_split(c, (size_t)b->n_slots, (double)b->n_slots * b->embd * 8, round_part, b);
-    b->in.packed = b->mid.packed = b->has_tiles;
-    if (b->has_tiles)
+    b->in.packed = b->mid.packed = b->has_packed;
+    if (b->has_packed)
         cpu_split(c, (size_t)b->n_tasks, (double)b->n_slots * b->embd, pack_in_part, b);
     b->piece = piece_of(c, (double)b->width * b->n_tasks, PRODUCT_ROWS_MOST);
     b->columns = piece_of(c, b->embd, EXPERT_COLUMNS);
@@ -318,7 +335,7 @@ static void run_batch(struct batch *b)
     report(b);
     b->n_tasks = b->n_slots = b->n_entries = 0;
     b->in_forms = b->mid_forms = 0;
-    b->has_tiles = false;
+    b->has_packed = false;
     b->bad_slot = b->bad_task = b->range_task = INT_MAX;
 }
 

@@ -25,17 +25,18 @@
  * Q4_K 30 against 52. */
 #define DIRECT_ROWS_256 2
 #define WINDOW_ROWS_256 8 /* where a kernel takes several of them at once */
-/* Activation rows from which on tiles and panels are faster than windows. For blocks of 32: Q8_0 and
- * Q2_0 take as long for 6 to 7 rows as a panel for 16. Tiles took longer than windows for 5 rows,
- * with weights in the L2 cache and whatever the set and the type: half as long again on average; for
- * 6 rows as long with VNNI, longer with AVX2. On ARM a window of 8 takes fewer instructions than a
- * tile for every type. */
+/* Activation rows from which on products are made by tiles and panels, and from which on these are
+ * faster than windows where there are any. For blocks of 32: Q8_0 and Q2_0 take as long for 6 to 7
+ * rows as a panel for 16. Tiles took longer than windows for 5 rows, with weights in the L2 cache and
+ * whatever the set and the type: half as long again on average; for 6 rows as long with VNNI, longer
+ * with AVX2. On ARM a window of 8 takes fewer instructions than a tile for every type. */
+#define TILE_ROWS_LEAST 5
 #if defined(__aarch64__)
 #define TILE_ROWS_32 9
 #define TILE_ROWS_256 9
 #else
 #define TILE_ROWS_32 7
-#define TILE_ROWS_256 CPU_TILE_ROWS_LEAST
+#define TILE_ROWS_256 TILE_ROWS_LEAST
 #endif
 /* Bytes of weight records that one worker holds, of the L2 cache. */
 #define TILE_W_BYTES (320 * 1024)
@@ -256,6 +257,15 @@ static struct cpu_tile_acts tile_at(const struct quant_act *a, int t)
     return tile;
 }
 
+bool cpu_reads_packed(const struct cpu_linear_ctx *ctx, const struct cpu_weight *w, int rows)
+{
+    const struct cpu_matmul *table = ctx->table;
+    int block = cpu_act_block(w->type), least = TILE_ROWS_LEAST;
+    if (table->window[w->type] && w->n_in <= CPU_DIRECT_MOST_N)
+        least = block == 32 ? TILE_ROWS_32 : TILE_ROWS_256;
+    return block && rows >= least && (table->panel[w->type] || table->tile[w->type].unpack);
+}
+
 void cpu_act_pack(const struct cpu_linear_ctx *ctx, const struct quant_act *a, int t0, int rows)
 {
     for (int t = 0; ctx->table->tile_pack && t < rows; t += CPU_TILE_ROWS) {
@@ -418,16 +428,10 @@ static void int_rows(const struct cpu_linear_ctx *ctx, int worker, const struct 
     quant_unpack_fn *unpack = ctx->table->unpack[w->type];
     cpu_dot_int_fn *dot = dot_int(ctx->table, w->type);
     struct cpu_row_scratch *s = &ctx->scratch[worker];
-    bool is_tiled = packed && rows >= CPU_TILE_ROWS_LEAST && t0 % CPU_TILE_ROWS == 0;
     bool has_direct = ctx->table->direct[w->type] && w->n_in <= CPU_DIRECT_MOST_N;
-    if (has_direct && ctx->table->window[w->type])
-        is_tiled = is_tiled && rows >= (x->block == 32 ? TILE_ROWS_32 : TILE_ROWS_256);
-    if (is_tiled && ctx->table->panel[w->type]) {
-        panel_rows(ctx, worker, w, r0, r1, x, t0, rows, y, y_stride);
-        return;
-    }
-    if (is_tiled && ctx->table->tile[w->type].unpack) {
-        tile_rows(ctx, worker, w, r0, r1, x, t0, rows, y, y_stride);
+    if (packed && t0 % CPU_TILE_ROWS == 0 && cpu_reads_packed(ctx, w, rows)) {
+        (ctx->table->panel[w->type] ? panel_rows : tile_rows)(ctx, worker, w, r0, r1, x, t0, rows,
+                                                              y, y_stride);
         return;
     }
     int most = x->block == 32                  ? rows
@@ -471,7 +475,8 @@ struct step {
     int rows, chunk_rows, n_products;
     const struct cpu_product *p;
     size_t y_row; /* first row of y */
-    bool need32, need256;
+    bool need32, need256; /* of the rounded forms */
+    bool pack32, pack256;
     atomic_bool bad; /* inf or NaN in x */
 };
 
@@ -492,9 +497,9 @@ static void pack_chunk(void *context, int chunk, int worker)
     const struct step *s = context;
     const struct cpu_acts *acts = &s->ctx->acts;
     int t = chunk * CPU_TILE_ROWS, rows = smaller(CPU_TILE_ROWS, s->rows - t);
-    if (s->need32)
+    if (s->pack32)
         cpu_act_pack(s->ctx, &acts->block32, t, rows);
-    if (s->need256)
+    if (s->pack256)
         cpu_act_pack(s->ctx, &acts->block256, t, rows);
 }
 
@@ -516,6 +521,18 @@ static void product_chunk(void *context, int chunk, int worker)
              p->y + s->y_row * p->y_stride + r0, p->y_stride);
 }
 
+/* Which forms of s->rows rows a product will read packed. */
+static void choose_packed(struct step *s)
+{
+    s->pack32 = s->pack256 = false;
+    for (int i = 0; i < s->n_products; i++) {
+        const struct cpu_weight *w = &s->p[i].w;
+        bool is_packed = !s->ctx->acts.exact && cpu_reads_packed(s->ctx, w, s->rows);
+        s->pack32 |= is_packed && cpu_act_block(w->type) == 32;
+        s->pack256 |= is_packed && cpu_act_block(w->type) == 256;
+    }
+}
+
 /* Rounds and packs at most max_rows rows of x. */
 static bool prepare(struct step *s, int n_in, struct err *e)
 {
@@ -530,8 +547,8 @@ static bool prepare(struct step *s, int n_in, struct err *e)
         pool_run(ctx->pool, round_chunk, s, s->rows);
     if (atomic_load(&s->bad))
         return err_set(e, ERR_NUMERIC, "activations: not a finite number");
-    ctx->acts.packed =
-        ctx->table->tile_pack && s->rows >= CPU_TILE_ROWS_LEAST && (s->need32 || s->need256);
+    choose_packed(s);
+    ctx->acts.packed = s->pack32 || s->pack256;
     if (ctx->acts.packed)
         pool_run(ctx->pool, pack_chunk, s, (int)tiles_of(s->rows));
     return true;
@@ -563,10 +580,13 @@ const struct cpu_acts *cpu_linear_prepare(struct cpu_linear_ctx *ctx, const floa
                                           int lap, bool exact_activations, struct err *e)
 {
     int block = exact_activations ? 0 : cpu_act_block(w->type);
+    const struct cpu_product p = {.w = *w};
     struct step s = {.ctx = ctx,
                      .x = x,
                      .x_stride = x_stride,
                      .rows = rows,
+                     .p = &p,
+                     .n_products = 1,
                      .need32 = block == 32,
                      .need256 = block == 256};
     if (rows > ctx->max_rows) {

@@ -37,12 +37,9 @@ struct cpu_acts {
     size_t x_stride; /* in floats */
     bool exact;      /* float32 activations for all types (--exact-activations) */
     struct quant_act block32, block256;
-    bool packed; /* runs of CPU_TILE_ROWS_LEAST rows or more that start at a multiple of
-                    CPU_TILE_ROWS went through cpu_act_pack, in the forms that are needed */
+    bool packed; /* runs that start at a multiple of CPU_TILE_ROWS went through cpu_act_pack, in the
+                    forms that weights read packed (cpu_reads_packed) */
 };
-
-/* Activation rows from which on products are made by tiles. */
-#define CPU_TILE_ROWS_LEAST 5
 
 struct cpu_linear_ctx {
     struct pool *pool;
@@ -97,6 +94,9 @@ void cpu_act_place(struct quant_act *a, void *memory, int rows, int n, int block
 
 /* Rounds one row of a->n floats into row `row`. False when x holds inf or NaN. */
 bool cpu_act_round(const struct cpu_linear_ctx *ctx, const float *x, struct quant_act *a, int row);
+
+/* Whether the product of `rows` activation rows with rows of w, none of it exact, reads them packed. */
+bool cpu_reads_packed(const struct cpu_linear_ctx *ctx, const struct cpu_weight *w, int rows);
 
 /* Packs rows t0..t0+rows-1, which are rounded; t0 is a multiple of CPU_TILE_ROWS. No other rows of
  * their tiles may be packed apart from them. Any thread. Does nothing without kernels for tiles. */

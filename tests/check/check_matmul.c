@@ -571,6 +571,49 @@ static void check_widen(struct check *c, uint32_t type, const char *isa, int n)
     }
 }
 
+/* --- packing --- */
+
+/* Rows are packed where kernels read them so, and nowhere else. */
+static void check_packing(struct check *c, uint32_t type, const char *isa)
+{
+    enum { OUT = 3, MOST = 17 };
+    static float x[MOST * 512], y[MOST * OUT], again[MOST * OUT];
+    static uint8_t weights[OUT * 512 * 4];
+    struct err e = {0};
+    struct cpu_linear_ctx ctx = {0};
+    struct pool *pool = pool_create(1, &e);
+    int n = 512;
+    if (!pool || !cpu_linear_ctx_init(&ctx, pool, &table, MOST, n, &e)) {
+        check_ok(c, false, "packing: %s", e.text);
+        pool_free(pool);
+        return;
+    }
+    struct cpu_product p = {{weights, type, n, OUT}, y, OUT, 0};
+    const struct quant_act *a = cpu_act_block(type) == 32 ? &ctx.acts.block32 : &ctx.acts.block256;
+    check_fill(c, x, sizeof x / sizeof *x, CHECK_ORDINARY);
+    fill_blocks(c, type, weights, OUT * n, FILL_ORDINARY);
+    for (int rows = 1; rows <= MOST; rows++) {
+        size_t bytes = (size_t)(1 + (rows - 1) / CPU_TILE_ROWS) * cpu_tile_acts_bytes(n), same = 0;
+        bool is_read = cpu_reads_packed(&ctx, &p.w, rows);
+        bool ok = cpu_linear(&ctx, x, (size_t)n, rows, &p, 1, false, &e);
+        memset(a->tiles, 0x2a, bytes);
+        ok = ok && cpu_linear(&ctx, x, (size_t)n, rows, &p, 1, false, &e);
+        while (same < bytes && ((const uint8_t *)a->tiles)[same] == 0x2a)
+            same++;
+        check_ok(c, ok && is_read == (same < bytes) && is_read == ctx.acts.packed,
+                 "%s packs %d rows for %s that are %sread", isa, rows,
+                 tensor_type_info(type)->name, is_read ? "" : "not ");
+        memset(a->tiles, 0x2a, bytes);
+        ctx.acts.packed = true;
+        cpu_rows(&ctx, 0, &p.w, 0, OUT, &ctx.acts, 0, rows, again, OUT);
+        check_ok(c, check_same(y, again, (size_t)rows * OUT) == !is_read,
+                 "%s of %s reads %d rows packed: %d", isa, tensor_type_info(type)->name, rows,
+                 is_read);
+    }
+    cpu_linear_ctx_free(&ctx);
+    pool_free(pool);
+}
+
 /* --- all of them --- */
 
 /* Types that public releases use are multiplied straight from the file's bytes, at the speed of
@@ -620,6 +663,7 @@ static void run(struct check *c, enum cpu_isa isa)
                 check_tile(c, type, name);
             if (table.panel[type])
                 check_panel(c, type, name);
+            check_packing(c, type, name);
         } else if (form == QUANT_FLOAT) {
             for (int i = 0; float_lengths[i]; i++) {
                 for (enum fill fill = 0; fill < FILLS; fill++)
