@@ -15,6 +15,8 @@ extern const uint32_t codebook_iq3xxs[256], codebook_iq3s[512];
 
 /* Entry s: s, with bit 7 set where that makes the number of ones even. */
 extern const uint8_t codebook_ksigns[128];
+/* The same as masks: byte j is 255 where bit j is 1, else 0. */
+extern const uint64_t codebook_ksign_masks[128];
 
 /* The values of 4-bit codes. mxfp4 holds doubled values. */
 extern const int8_t codebook_iq4nl[16], codebook_mxfp4[16];

@@ -46,6 +46,9 @@ def main():
     out.append(
         array("const uint8_t codebook_ksigns[128]", [str(v) for v in tables["ksigns"]], 16)
     )
+    masks = [sum(255 << 8 * j for j in range(8) if v >> j & 1) for v in tables["ksigns"]]
+    head = "const uint64_t codebook_ksign_masks[128]"
+    out.append(array(head, [f"0x{mask:016x}" for mask in masks], 4))
     for name in ("iq4nl", "mxfp4"):
         values = [str(v) for v in tables["kvalues_" + name]]
         out.append(array(f"const int8_t codebook_{name}[16]", values, 16))

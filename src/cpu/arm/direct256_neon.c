@@ -1,85 +1,140 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Types with blocks of 256 values times one activation row (direct_neon.h). Compiled twice, with
+/* Types with blocks of 256 values times a few activation rows (direct_neon.h). Compiled twice, with
  * the dot product extension and without. */
+#include <math.h>
+
 #include "cpu/arm/direct_neon.h"
 #include "cpu/arm/types256_neon.h"
 
-/* Lanes to be added: the sum of codes times scales times activations of one block. */
-INLINE int32x4_t block_sum(const uint8_t *b, const int8_t *q, const int scale_values,
-                           codes256_fn *codes, scales256_fn *scales)
+TYPES_256(DECLARE_FEW)
+
+/* The scales of a block: one for each 16 values, or the eight for each 32. */
+INLINE void take_scales(int8x16_t s, const int scale_values, int32x4_t out[4])
 {
-    int32_t scale[16];
-    const int32x4_t zero = vdupq_n_s32(0);
-    int32x4_t sum = zero;
-    if (scale_values) {
-        int8x16_t s = scales(b);
-        int16x8_t low = vmovl_s8(vget_low_s8(s)), high = vmovl_high_s8(s);
-        vst1q_s32(scale, vmovl_s16(vget_low_s16(low)));
-        vst1q_s32(scale + 4, vmovl_high_s16(low));
-        vst1q_s32(scale + 8, vmovl_s16(vget_low_s16(high)));
-        vst1q_s32(scale + 12, vmovl_high_s16(high));
+    if (scale_values == 16) {
+        widen_scales(s, out);
+    } else { /* every second one */
+        int16x8_t eight = vmovl_s8(vget_low_s8(vuzp1q_s8(s, s)));
+        out[0] = vmovl_s16(vget_low_s16(eight));
+        out[1] = vmovl_high_s16(eight);
     }
-#pragma GCC unroll 8
-    for (int g = 0; g < 8; g++) {
-        struct codes_32 x = codes(b, g);
-        int8x16_t q0 = vld1q_s8(q + 32 * g), q1 = vld1q_s8(q + 32 * g + 16);
+}
+
+/* Adds the sums over group g, whose first activations are at `at`. */
+INLINE void add_codes(const struct codes_32 c, const struct activations *a, int at, const int g,
+                      const int32x4_t scale[4], const int rows, const int scale_values,
+                      const int most, int32x4_t *sum)
+{
+    for (int r = 0; r < rows; r++) {
+        const int8_t *q = a[r].q + at + 32 * g;
+        int8x16_t q0 = vld1q_s8(q), q1 = vld1q_s8(q + 16);
         if (scale_values == 0) {
-            sum = dot_bytes(dot_bytes(sum, x.c[0], q0), x.c[1], q1);
+            sum[r] = add_32(sum[r], c.c[0], c.c[1], q0, q1, most);
         } else if (scale_values == 32) {
-            int32x4_t p = dot_bytes(dot_bytes(zero, x.c[0], q0), x.c[1], q1);
-            sum = vmlaq_n_s32(sum, p, scale[2 * g]);
+            sum[r] = add_scaled(sum[r], sum_of_32(c.c[0], c.c[1], q0, q1, most), scale, g);
         } else {
-            sum = vmlaq_n_s32(sum, dot_bytes(zero, x.c[0], q0), scale[2 * g]);
-            sum = vmlaq_n_s32(sum, dot_bytes(zero, x.c[1], q1), scale[2 * g + 1]);
+            sum[r] = add_scaled(sum[r], sum_of_16(c.c[0], q0), scale, 2 * g);
+            sum[r] = add_scaled(sum[r], sum_of_16(c.c[1], q1), scale, 2 * g + 1);
         }
     }
-    return sum;
 }
 
-INLINE int32x4_t min_sum(uint8x16_t mins, const int16_t *bsum)
+/* Lanes to be added: minimums times sums of activations. */
+INLINE int32x4_t min_sum(uint8x16_t mins, const int16_t *bsum, const int min_values)
 {
-    int16_t m[16];
-    vst1q_s16(m, vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(mins))));
-    vst1q_s16(m + 8, vreinterpretq_s16_u16(vmovl_high_u8(mins)));
-    return times_sums(m, bsum);
+    int16x8_t first = vld1q_s16(bsum), second = vld1q_s16(bsum + 8);
+    int16x8_t low = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(mins)));
+    if (min_values == 32) {
+        low = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(vuzp1q_u8(mins, mins))));
+        first = vpaddq_s16(first, second);
+    }
+    int32x4_t sum = vmull_s16(vget_low_s16(low), vget_low_s16(first));
+    sum = vmlal_high_s16(sum, low, first);
+    if (min_values == 32)
+        return sum;
+    int16x8_t high = vreinterpretq_s16_u16(vmovl_high_u8(mins));
+    sum = vmlal_s16(sum, vget_low_s16(high), vget_low_s16(second));
+    return vmlal_high_s16(sum, high, second);
 }
 
-INLINE void direct(const uint8_t *b, int w_rows, const struct quant_act *x, int t, float *y,
-                   const int bytes, const int scale_values, codes256_fn *codes,
-                   scales256_fn *scales, d256_fn *d, const bool with_min, mins256_fn *mins)
+/* Block k, at b, to its chain of each row. */
+INLINE void add_block(const uint8_t *b, const struct activations *a, int k, float (*chains)[8],
+                      const int rows, const int scale_values, const int most, codes256_fn *codes,
+                      scales256_fn *scales, d256_fn *d, const int min_values, mins256_fn *mins)
 {
-    struct activations a;
-    take_activations(&a, x, t);
-    for (int r = 0; r < w_rows; r++) {
-        struct chains_8 chains = chains_8_zero();
-        for (int g = 0; g < a.blocks; g += 8) {
-            int32x4_t sum[8] = {0}, min[8] = {0};
-            float dw[8] = {0}, dmin[8] = {0};
-            int count = a.blocks - g < 8 ? a.blocks - g : 8;
-            for (int i = 0; i < count; i++, b += bytes) {
-                prefetch_ahead(b, bytes);
-                sum[i] = block_sum(b, a.q + 256 * (g + i), scale_values, codes, scales);
-                dw[i] = d(b);
-                if (with_min) {
-                    struct mins_256 m = mins(b);
-                    dmin[i] = m.dmin;
-                    min[i] = min_sum(m.m, a.bsum + 16 * (g + i));
-                }
-            }
-            add_group(&chains, dw, a.d + g, sum, count);
-            if (with_min)
-                take_group(&chains, dmin, a.d + g, min, count);
-        }
-        y[r] = chains_8_sum(&chains);
+    int32x4_t scale[4], sum[FEW_MOST];
+    for (int r = 0; r < rows; r++)
+        sum[r] = vdupq_n_s32(0);
+    if (scale_values)
+        take_scales(scales(b), scale_values, scale);
+    /* A loop would be unrolled only after g is needed. */
+    add_codes(codes(b, 0), a, 256 * k, 0, scale, rows, scale_values, most, sum);
+    add_codes(codes(b, 1), a, 256 * k, 1, scale, rows, scale_values, most, sum);
+    add_codes(codes(b, 2), a, 256 * k, 2, scale, rows, scale_values, most, sum);
+    add_codes(codes(b, 3), a, 256 * k, 3, scale, rows, scale_values, most, sum);
+    add_codes(codes(b, 4), a, 256 * k, 4, scale, rows, scale_values, most, sum);
+    add_codes(codes(b, 5), a, 256 * k, 5, scale, rows, scale_values, most, sum);
+    add_codes(codes(b, 6), a, 256 * k, 6, scale, rows, scale_values, most, sum);
+    add_codes(codes(b, 7), a, 256 * k, 7, scale, rows, scale_values, most, sum);
+    float dw = d(b);
+    for (int r = 0; r < rows; r++) {
+        float *chain = &chains[r][k % 8];
+        *chain = fmaf(dw * a[r].d[k], (float)vaddvq_s32(sum[r]), *chain);
+    }
+    if (!min_values)
+        return;
+    struct mins_256 m = mins(b);
+    for (int r = 0; r < rows; r++) {
+        float *chain = &chains[r][k % 8];
+        int32_t of_mins = vaddvq_s32(min_sum(m.m, a[r].bsum + 16 * k, min_values));
+        *chain = fmaf(-(m.dmin * a[r].d[k]), (float)of_mins, *chain);
     }
 }
 
-#define DIRECT(name, TYPE, bytes, scale_values, mins, min_values)                              \
-    static void direct_##name(const void *w, int w_rows, const struct quant_act *x, int t,     \
-                              float *y)                                                        \
-    {                                                                                          \
-        direct(w, w_rows, x, t, y, bytes, scale_values, codes_##name, scales_##name, d_##name, \
-               min_values != 0, mins);                                                         \
+INLINE void few(const uint8_t *b, int w_rows, const struct quant_act *x, int t, float *y,
+                size_t y_stride, const int rows, const int bytes, const int scale_values,
+                const int most, codes256_fn *codes, scales256_fn *scales, d256_fn *d,
+                const int min_values, mins256_fn *mins)
+{
+    struct activations a[FEW_MOST];
+    int blocks = x->n / 256;
+    for (int r = 0; r < rows; r++)
+        take_activations(&a[r], x, t + r);
+    for (int i = 0; i < w_rows; i++) {
+        float chains[FEW_MOST][8] = {0};
+        for (int k = 0; k < blocks; k++, b += bytes) {
+            prefetch_ahead(b, bytes);
+            add_block(b, a, k, chains, rows, scale_values, most, codes, scales, d, min_values,
+                      mins);
+        }
+        for (int r = 0; r < rows; r++) {
+            struct chains_8 all = {{vld1q_f32(chains[r]), vld1q_f32(chains[r] + 4)}};
+            y[(size_t)r * y_stride + (size_t)i] = chains_8_sum(&all);
+        }
+    }
+}
+
+#define DIRECT(name, TYPE, bytes, scale_values, mins, min_values)                                \
+    INLINE void few_##name(const void *w, int w_rows, const struct quant_act *x, int t, float *y, \
+                           size_t y_stride, const int rows)                                      \
+    {                                                                                            \
+        few(w, w_rows, x, t, y, y_stride, rows, bytes, scale_values, most_##name, codes_##name,  \
+            scales_##name, d_##name, min_values, mins);                                          \
+    }                                                                                            \
+    static void direct_##name(const void *w, int w_rows, const struct quant_act *x, int t,       \
+                              float *y)                                                          \
+    {                                                                                            \
+        few_##name(w, w_rows, x, t, y, 0, 1);                                                    \
+    }                                                                                            \
+    void FEW(name)(const void *w, int w_rows, const struct quant_act *x, int t, int rows,        \
+                   float *y, size_t y_stride)                                                    \
+    {                                                                                            \
+        if (rows == 1)                                                                           \
+            direct_##name(w, w_rows, x, t, y);                                                   \
+        else if (FEW_MOST == 2 || rows == 2)                                                     \
+            few_##name(w, w_rows, x, t, y, y_stride, 2);                                         \
+        else                                                                                     \
+            few_##name(w, w_rows, x, t, y, y_stride, FEW_MOST);                                  \
     }
 TYPES_256(DIRECT)
 

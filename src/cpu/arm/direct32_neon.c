@@ -1,69 +1,109 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Types with blocks of 32, 64 and 128 values times one activation row (direct_neon.h). Compiled
- * twice, with the dot product extension and without. */
+/* Types with blocks of 32, 64 and 128 values times a few activation rows (direct_neon.h): four parts
+ * at a time, which are four chains. Compiled twice, with the dot product extension and without. */
 #include "cpu/arm/direct_neon.h"
 #include "cpu/arm/types32_neon.h"
 
-/* What a group of eight parts gives. */
-struct group {
-    int32x4_t sum[8], second[8]; /* lanes to be added; HALVES have two */
-    float d[8], d_second[8];
-    int32x4_t min[8];
-};
+TYPES_32(DECLARE_FEW)
 
-INLINE void add_part(struct group *s, int i, const uint8_t *b, int p, const int8_t *q,
-                     const int16_t *bsum, const enum scaling scaling, codes32_fn *codes, d32_fn *d)
+/* Bytes of four parts of any type, at most. */
+#define FOUR_BYTES 136
+
+/* Lane i of the next chains takes d times the sum of the lanes of sum[i]. */
+INLINE void add_sums(float32x4_t *chains, float32x4_t d, const int32x4_t sum[4])
 {
-    const int32x4_t zero = vdupq_n_s32(0);
-    struct codes_32 x = codes(b, p);
-    s->sum[i] = dot_bytes(zero, x.c[0], vld1q_s8(q));
-    if (scaling == HALVES) {
-        s->second[i] = dot_bytes(zero, x.c[1], vld1q_s8(q + 16));
-        s->d[i] = d(b, 2 * p);
-        s->d_second[i] = d(b, 2 * p + 1);
-        return;
-    }
-    s->sum[i] = dot_bytes(s->sum[i], x.c[1], vld1q_s8(q + 16));
-    s->d[i] = d(b, p);
-    if (scaling == WITH_MINIMUM) {
-        s->d_second[i] = -half_at(b + 2); /* the minimum is subtracted in the product */
-        s->min[i] = vsetq_lane_s32(bsum[0] + bsum[1], zero, 0);
-    }
+    *chains = vfmaq_f32(*chains, d, vcvtq_f32_s32(sum_lanes(sum)));
 }
 
-INLINE void direct(const uint8_t *b, int w_rows, const struct quant_act *x, int t, float *y,
-                   const int bytes, const int values, const enum scaling scaling,
-                   codes32_fn *codes, d32_fn *d)
+/* Four parts, from the block at b on, to four chains of each row; those of the next four come next. */
+INLINE void add_four(const uint8_t *b, const struct activations *a, int part,
+                     struct chains_8 *chains, const int rows, const int bytes, const int values,
+                     const enum scaling scaling, const int most, codes32_fn *codes,
+                     four_d32_fn *four_d)
 {
     const int parts = values / 32;
-    struct activations a;
-    take_activations(&a, x, t);
-    for (int r = 0; r < w_rows; r++) {
-        struct chains_8 chains = chains_8_zero();
-        for (int g = 0; g < a.blocks; g += 8) {
-            struct group s = {0};
-            int count = a.blocks - g < 8 ? a.blocks - g : 8;
-            for (int i = 0; i < count; i += parts, b += bytes) {
-                prefetch_ahead(b, bytes);
-                for (int p = 0; p < parts; p++)
-                    add_part(&s, i + p, b, p, a.q + 32 * (g + i + p), a.bsum + 2 * (g + i + p),
-                             scaling, codes, d);
+    int32x4_t sum[FEW_MOST][4], second[FEW_MOST][4]; /* HALVES have two */
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        struct codes_32 x = codes(b + i / parts * bytes, i % parts);
+        for (int r = 0; r < rows; r++) {
+            const int8_t *q = a[r].q + 32 * (part + i);
+            int8x16_t q0 = vld1q_s8(q), q1 = vld1q_s8(q + 16);
+            if (scaling == HALVES) {
+                sum[r][i] = sum_of_16(x.c[0], q0);
+                second[r][i] = sum_of_16(x.c[1], q1);
+            } else {
+                sum[r][i] = sum_of_32(x.c[0], x.c[1], q0, q1, most);
             }
-            add_group(&chains, s.d, a.d + g, s.sum, count);
-            if (scaling == HALVES)
-                add_group(&chains, s.d_second, a.d + g, s.second, count);
-            else if (scaling == WITH_MINIMUM)
-                take_group(&chains, s.d_second, a.d + g, s.min, count);
         }
-        y[r] = chains_8_sum(&chains);
+    }
+    struct four_d d = four_d(b);
+    for (int r = 0; r < rows; r++) {
+        float32x4_t dx = vld1q_f32(a[r].d + part), next = chains[r].c[0];
+        add_sums(&next, vmulq_f32(d.d, dx), sum[r]);
+        if (scaling == HALVES)
+            add_sums(&next, vmulq_f32(d.second, dx), second[r]);
+        if (scaling == WITH_MINIMUM) { /* it is subtracted in the product */
+            int32x4_t of_parts = vpaddlq_s16(vld1q_s16(a[r].bsum + 2 * part));
+            next = vfmaq_f32(next, vmulq_f32(d.second, dx), vcvtq_f32_s32(of_parts));
+        }
+        chains[r].c[0] = chains[r].c[1];
+        chains[r].c[1] = next;
     }
 }
 
-#define DIRECT(name, TYPE, bytes, values, scaling)                                              \
-    static void direct_##name(const void *w, int w_rows, const struct quant_act *x, int t,      \
-                              float *y)                                                         \
-    {                                                                                           \
-        direct(w, w_rows, x, t, y, bytes, values, scaling, codes_##name, d_##name);             \
+INLINE void few(const uint8_t *b, int w_rows, const struct quant_act *x, int t, float *y,
+                size_t y_stride, const int rows, const int bytes, const int values,
+                const enum scaling scaling, const int most, codes32_fn *codes, four_d32_fn *four_d)
+{
+    const int parts = values / 32, step = 4 / parts * bytes;
+    struct activations a[FEW_MOST];
+    int blocks = x->n / 32;
+    for (int r = 0; r < rows; r++)
+        take_activations(&a[r], x, t + r);
+    for (int i = 0; i < w_rows; i++) {
+        struct chains_8 chains[FEW_MOST];
+        for (int r = 0; r < rows; r++)
+            chains[r] = chains_8_zero();
+        for (int part = 0; part < blocks; part += 4) {
+            uint8_t last[FOUR_BYTES];
+            const uint8_t *from = b;
+            b += step;
+            prefetch_ahead(from, step);
+            if (blocks - part < 4) { /* the others are zero, and so are their activations */
+                b = from + (blocks - part) / parts * bytes;
+                memset(last, 0, sizeof last);
+                memcpy(last, from, (size_t)(b - from));
+                from = last;
+            }
+            add_four(from, a, part, chains, rows, bytes, values, scaling, most, codes, four_d);
+        }
+        for (int r = 0; r < rows; r++)
+            y[(size_t)r * y_stride + (size_t)i] = chains_8_sum(&chains[r]);
+    }
+}
+
+#define DIRECT(name, TYPE, bytes, values, scaling)                                                \
+    INLINE void few_##name(const void *w, int w_rows, const struct quant_act *x, int t, float *y, \
+                           size_t y_stride, const int rows)                                       \
+    {                                                                                             \
+        few(w, w_rows, x, t, y, y_stride, rows, bytes, values, scaling, most_##name,              \
+            codes_##name, four_d_##name);                                                         \
+    }                                                                                             \
+    static void direct_##name(const void *w, int w_rows, const struct quant_act *x, int t,        \
+                              float *y)                                                           \
+    {                                                                                             \
+        few_##name(w, w_rows, x, t, y, 0, 1);                                                     \
+    }                                                                                             \
+    void FEW(name)(const void *w, int w_rows, const struct quant_act *x, int t, int rows,         \
+                   float *y, size_t y_stride)                                                     \
+    {                                                                                             \
+        if (rows == 1)                                                                            \
+            direct_##name(w, w_rows, x, t, y);                                                    \
+        else if (FEW_MOST == 2 || rows == 2)                                                      \
+            few_##name(w, w_rows, x, t, y, y_stride, 2);                                          \
+        else                                                                                      \
+            few_##name(w, w_rows, x, t, y, y_stride, FEW_MOST);                                   \
     }
 TYPES_32(DIRECT)
 

@@ -9,6 +9,17 @@
 
 #define CHAINS 8
 
+/* Bytes 4j .. 4j + 3 of w, four times. */
+INLINE int8x16_t word(int8x16_t w, const int j)
+{
+    int32x4_t words = vreinterpretq_s32_s8(w);
+    int32_t one = j == 0   ? vgetq_lane_s32(words, 0)
+                  : j == 1 ? vgetq_lane_s32(words, 1)
+                  : j == 2 ? vgetq_lane_s32(words, 2)
+                           : vgetq_lane_s32(words, 3);
+    return vreinterpretq_s8_s32(vdupq_n_s32(one));
+}
+
 /* Bytes 4j .. 4j + 3 of w with four bytes of each of four activation rows. */
 INLINE int32x4_t dot_lane(int32x4_t sum, int8x16_t q, int8x16_t w, const int j)
 {
@@ -24,12 +35,7 @@ INLINE int32x4_t dot_lane(int32x4_t sum, int8x16_t q, int8x16_t w, const int j)
         return vdotq_laneq_s32(sum, q, w, 3);
     }
 #else
-    int32x4_t words = vreinterpretq_s32_s8(w);
-    int32_t word = j == 0   ? vgetq_lane_s32(words, 0)
-                   : j == 1 ? vgetq_lane_s32(words, 1)
-                   : j == 2 ? vgetq_lane_s32(words, 2)
-                            : vgetq_lane_s32(words, 3);
-    return dot_bytes(sum, vreinterpretq_s8_s32(vdupq_n_s32(word)), q);
+    return dot_bytes(sum, word(w, j), q);
 #endif
 }
 

@@ -11,10 +11,6 @@
 #include "cpu/arm/rows_neon.h"
 #include "quant/codebooks.h"
 
-struct codes_32 {
-    int8x16_t c[2];
-};
-
 typedef struct codes_32 codes256_fn(const uint8_t *b, int g);
 typedef int8x16_t scales256_fn(const uint8_t *b);
 typedef float d256_fn(const uint8_t *b);
@@ -49,6 +45,25 @@ INLINE struct mins_256 no_mins(const uint8_t *b)
     X(iq4_xs, IQ4_XS, 136, 32, no_mins, 0)     \
     X(tq1_0, TQ1_0, 54, 0, no_mins, 0)         \
     X(tq2_0, TQ2_0, 66, 0, no_mins, 0)
+
+/* The largest size of a type's codes. */
+enum {
+    most_q2_k = 3,
+    most_q3_k = 4,
+    most_q4_k = 15,
+    most_q5_k = 31,
+    most_q6_k = 32,
+    most_iq2_xxs = 43,
+    most_iq2_xs = 43,
+    most_iq2_s = 43,
+    most_iq3_xxs = 62,
+    most_iq3_s = 15,
+    most_iq1_s = 9,
+    most_iq1_m = 9,
+    most_iq4_xs = 127,
+    most_tq1_0 = 1,
+    most_tq2_0 = 2
+};
 
 /* --- pieces --- */
 
@@ -131,9 +146,10 @@ INLINE float d_q2_k(const uint8_t *b)
 INLINE struct codes_32 codes_q3_k(const uint8_t *b, int g)
 {
     struct codes_32 out;
-    for (int h = 0; h < 2; h++) {
-        uint8x16_t third = where_bit(vld1q_u8(b + 16 * h), g, 4);
-        out.c[h] = less(vorrq_u8(two_bits(b + 32, g, h), third), 4);
+    for (int h = 0; h < 2; h++) { /* the third bit less 4 is 0 or -4 */
+        uint8x16_t third = vtstq_u8(vld1q_u8(b + 16 * h), vdupq_n_u8((uint8_t)(1 << g)));
+        uint8x16_t code = vorrq_u8(two_bits(b + 32, g, h), vbicq_u8(vdupq_n_u8(0xfc), third));
+        out.c[h] = vreinterpretq_s8_u8(code);
     }
     return out;
 }
@@ -202,7 +218,8 @@ INLINE struct codes_32 codes_q6_k(const uint8_t *b, int g)
     for (int h = 0; h < 2; h++) {
         uint8x16_t low = vld1q_u8(b + 64 * (g / 4) + 32 * (j % 2) + 16 * h);
         low = j < 2 ? low_bits(low, 15) : vshrq_n_u8(low, 4);
-        uint8x16_t high = vshlq_n_u8(two_bits(b + 128, g, h), 4);
+        uint8x16_t high = vld1q_u8(b + 128 + 32 * (g / 4) + 16 * h); /* bits 2j and 2j + 1 to 4, 5 */
+        high = low_bits(vshlq_u8(high, vdupq_n_s8((int8_t)(4 - 2 * j))), 0x30);
         out.c[h] = less(vorrq_u8(low, high), 32);
     }
     return out;
@@ -220,14 +237,18 @@ INLINE float d_q6_k(const uint8_t *b)
 
 /* --- codebooks --- */
 
-/* Two rows of eight values, each negative where a bit of its sign byte is 1. */
-INLINE int8x16_t signed_rows(uint64_t row0, uint64_t row1, uint8_t signs0, uint8_t signs1)
+/* Two rows of eight values, negative where a mask is. */
+INLINE int8x16_t signed_rows(uint64_t row0, uint64_t row1, int8x16_t negative)
 {
-    const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
     int8x16_t values = vcombine_s8(vcreate_s8(row0), vcreate_s8(row1));
-    uint8x16_t signs = vcombine_u8(vdup_n_u8(signs0), vdup_n_u8(signs1));
-    int8x16_t negative = vreinterpretq_s8_u8(vtstq_u8(signs, bit));
     return vsubq_s8(veorq_s8(values, negative), negative);
+}
+
+/* The masks of two entries of codebook_ksigns. */
+INLINE int8x16_t ksign_masks(unsigned first, unsigned second)
+{
+    return vcombine_s8(vcreate_s8(codebook_ksign_masks[first]),
+                       vcreate_s8(codebook_ksign_masks[second]));
 }
 
 INLINE struct codes_32 codes_iq2_xxs(const uint8_t *b, int g)
@@ -237,7 +258,7 @@ INLINE struct codes_32 codes_iq2_xxs(const uint8_t *b, int g)
     uint32_t w = bytes_u32(t + 4);
     for (int h = 0; h < 2; h++, t += 2, w >>= 14)
         out.c[h] = signed_rows(codebook_iq2xxs[t[0]], codebook_iq2xxs[t[1]],
-                               codebook_ksigns[w & 127], codebook_ksigns[w >> 7 & 127]);
+                               ksign_masks(w & 127, w >> 7 & 127));
     return out;
 }
 
@@ -268,7 +289,7 @@ INLINE struct codes_32 codes_iq2_xs(const uint8_t *b, int g)
     uint64_t q = bytes_u64(b + 2 + 8 * g);
     for (int h = 0; h < 2; h++, q >>= 32)
         out.c[h] = signed_rows(codebook_iq2xs[q & 511], codebook_iq2xs[q >> 16 & 511],
-                               codebook_ksigns[q >> 9 & 127], codebook_ksigns[q >> 25 & 127]);
+                               ksign_masks(q >> 9 & 127, q >> 25 & 127));
     return out;
 }
 
@@ -282,11 +303,12 @@ INLINE int8x16_t scales_iq2_xs(const uint8_t *b)
 INLINE struct codes_32 codes_iq2_s(const uint8_t *b, int g)
 {
     struct codes_32 out;
-    const uint8_t *t = b + 2 + 4 * g, *signs = b + 34 + 4 * g;
+    const uint8_t *t = b + 2 + 4 * g;
+    struct codes_32 negative = bit_masks(b + 34 + 4 * g);
     unsigned high = b[66 + g];
-    for (int h = 0; h < 2; h++, t += 2, signs += 2, high >>= 4)
+    for (int h = 0; h < 2; h++, t += 2, high >>= 4)
         out.c[h] = signed_rows(codebook_iq2s[t[0] + 256 * (high & 3)],
-                               codebook_iq2s[t[1] + 256 * (high >> 2 & 3)], signs[0], signs[1]);
+                               codebook_iq2s[t[1] + 256 * (high >> 2 & 3)], negative.c[h]);
     return out;
 }
 
@@ -311,7 +333,7 @@ INLINE struct codes_32 codes_iq3_xxs(const uint8_t *b, int g)
     uint32_t w = bytes_u32(b + 66 + 4 * g);
     for (int h = 0; h < 2; h++, t += 4, w >>= 14)
         out.c[h] = signed_rows(two_rows(grid[t[0]], grid[t[1]]), two_rows(grid[t[2]], grid[t[3]]),
-                               codebook_ksigns[w & 127], codebook_ksigns[w >> 7 & 127]);
+                               ksign_masks(w & 127, w >> 7 & 127));
     return out;
 }
 
@@ -329,14 +351,15 @@ INLINE float d_iq3_xxs(const uint8_t *b)
 INLINE struct codes_32 codes_iq3_s(const uint8_t *b, int g)
 {
     struct codes_32 out;
-    const uint8_t *u = b + 2 + 8 * g, *signs = b + 74 + 4 * g;
+    const uint8_t *u = b + 2 + 8 * g;
     const uint32_t *grid = codebook_iq3s;
+    struct codes_32 negative = bit_masks(b + 74 + 4 * g);
     unsigned high = b[66 + g];
-    for (int h = 0; h < 2; h++, u += 4, signs += 2, high >>= 4)
+    for (int h = 0; h < 2; h++, u += 4, high >>= 4)
         out.c[h] = signed_rows(
             two_rows(grid[u[0] + 256 * (high & 1)], grid[u[1] + 256 * (high >> 1 & 1)]),
             two_rows(grid[u[2] + 256 * (high >> 2 & 1)], grid[u[3] + 256 * (high >> 3 & 1)]),
-            signs[0], signs[1]);
+            negative.c[h]);
     return out;
 }
 

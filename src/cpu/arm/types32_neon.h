@@ -3,18 +3,14 @@
  * gguf-and-quants.md section 2.4; integer forms: quant/small_blocks.c.
  *
  * A part is 32 values, the block of the activations. A type NAME has codes_NAME, the codes of part p
- * of the block at b as signed bytes, and d_NAME, the scale of this part. Only bytes of the block are
- * read. */
+ * of the block at b as signed bytes, at most most_NAME in size; d_NAME, the scale of this part; and
+ * four_d_NAME, those of the four parts from the block at b on. Only bytes of these blocks are read. */
 #ifndef STRATA_CPU_ARM_TYPES32_NEON_H
 #define STRATA_CPU_ARM_TYPES32_NEON_H
 
 #include "cpu/arm/rows_neon.h"
 #include "quant/codebooks.h"
 #include "quant/float_scales.h"
-
-struct codes_32 {
-    int8x16_t c[2];
-};
 
 typedef struct codes_32 codes32_fn(const uint8_t *b, int p);
 typedef float d32_fn(const uint8_t *b, int p);
@@ -25,6 +21,12 @@ enum scaling {
     WITH_MINIMUM, /* and a minimum, the half float at byte 2 */
     HALVES        /* 16 values by d_NAME(b, 2p), 16 by d_NAME(b, 2p + 1) */
 };
+
+/* The scales of four parts; `second`: of the second halves, or the minimums. */
+struct four_d {
+    float32x4_t d, second;
+};
+typedef struct four_d four_d32_fn(const uint8_t *b);
 
 /* X(name, TYPE, bytes of a block, values of a block, scaling) */
 #define TYPES_32(X)                        \
@@ -53,15 +55,86 @@ INLINE float d_half(const uint8_t *b, int p)
 #define d_q1_0 d_half
 #define d_q2_0 d_half
 
+#define FOUR_D(name, bytes)                               \
+    INLINE struct four_d four_d_##name(const uint8_t *b) \
+    {                                                     \
+        return (struct four_d){.d = halves_at(b, bytes)}; \
+    }
+FOUR_D(q4_0, 18)
+FOUR_D(q5_0, 22)
+FOUR_D(q8_0, 34)
+FOUR_D(iq4_nl, 18)
+
+INLINE struct four_d four_d_q4_1(const uint8_t *b)
+{
+    return (struct four_d){halves_at(b, 20), halves_at(b + 2, 20)};
+}
+
+INLINE struct four_d four_d_q5_1(const uint8_t *b)
+{
+    return (struct four_d){halves_at(b, 24), halves_at(b + 2, 24)};
+}
+
+INLINE struct four_d four_d_q1_0(const uint8_t *b)
+{
+    return (struct four_d){.d = vdupq_n_f32(half_at(b))};
+}
+
+INLINE struct four_d four_d_q2_0(const uint8_t *b)
+{
+    float32x2_t first = vdup_n_f32(half_at(b)), second = vdup_n_f32(half_at(b + 18));
+    return (struct four_d){.d = vcombine_f32(first, second)};
+}
+
 INLINE float d_mxfp4(const uint8_t *b, int p)
 {
     return quant_scale_mxfp4(b[0]);
+}
+
+/* quant_scale_mxfp4 of four blocks. */
+INLINE struct four_d four_d_mxfp4(const uint8_t *b)
+{
+    uint32_t bytes = b[0] | (uint32_t)b[17] << 8 | (uint32_t)b[34] << 16 | (uint32_t)b[51] << 24;
+    uint32x4_t e = vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(bytes)))), one = vdupq_n_u32(1);
+    uint32x4_t denormal = vshlq_u32(vdupq_n_u32(0x00200000), vreinterpretq_s32_u32(e));
+    uint32x4_t normal = vshlq_n_u32(vsubq_u32(e, one), 23);
+    return (struct four_d){
+        .d = vreinterpretq_f32_u32(vbslq_u32(vcleq_u32(e, one), denormal, normal))};
 }
 
 INLINE float d_nvfp4(const uint8_t *b, int part)
 {
     return quant_scale_nvfp4(b[part]);
 }
+
+/* quant_scale_nvfp4 of two blocks: four bits of exponent and three of mantissa where a float has them
+ * are a float 2^119 times too small, denormal where the four bits are zero. */
+INLINE struct four_d four_d_nvfp4(const uint8_t *b)
+{
+    uint8x8_t bytes = vcreate_u8(bytes_u32(b) | (uint64_t)bytes_u32(b + 36) << 32);
+    bytes = vbic_u8(vand_u8(bytes, vdup_n_u8(0x7f)), vceq_u8(bytes, vdup_n_u8(0x7f)));
+    uint16x8_t wide = vmovl_u8(bytes);
+    const float32x4_t factor = vdupq_n_f32(0x1p119f);
+    float32x4_t first = vreinterpretq_f32_u32(vshlq_n_u32(vmovl_u16(vget_low_u16(wide)), 20));
+    float32x4_t second = vreinterpretq_f32_u32(vshlq_n_u32(vmovl_high_u16(wide), 20));
+    first = vmulq_f32(first, factor);
+    second = vmulq_f32(second, factor);
+    return (struct four_d){vuzp1q_f32(first, second), vuzp2q_f32(first, second)};
+}
+
+/* The largest size of a type's codes. */
+enum {
+    most_q4_0 = 8,
+    most_q4_1 = 15,
+    most_q5_0 = 16,
+    most_q5_1 = 31,
+    most_q8_0 = 128,
+    most_iq4_nl = 127,
+    most_mxfp4 = 12,
+    most_nvfp4 = 12,
+    most_q1_0 = 1,
+    most_q2_0 = 2
+};
 
 /* 16 bytes to 32 nibbles, first the low ones, then the high ones. */
 INLINE struct codes_32 nibbles(const uint8_t *b)
@@ -84,23 +157,6 @@ INLINE struct codes_32 look_up(const int8_t table[16], struct codes_32 index)
                               vqtbl1q_s8(t, vreinterpretq_u8_s8(index.c[1]))}};
 }
 
-/* `value` in byte i where bit i of the two bytes at b is 1, else 0. */
-INLINE uint8x16_t spread_bits(const uint8_t *b, uint8_t value)
-{
-    const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
-    uint8x16_t bytes = vcombine_u8(vdup_n_u8(b[0]), vdup_n_u8(b[1]));
-    return vandq_u8(vtstq_u8(bytes, bit), vdupq_n_u8(value));
-}
-
-/* Nibbles with a fifth bit, from four bytes at h. */
-INLINE struct codes_32 five_bits(const uint8_t *b, const uint8_t *h)
-{
-    struct codes_32 low = nibbles(b);
-    return (struct codes_32){
-        {vorrq_s8(low.c[0], vreinterpretq_s8_u8(spread_bits(h, 16))),
-         vorrq_s8(low.c[1], vreinterpretq_s8_u8(spread_bits(h + 2, 16)))}};
-}
-
 INLINE struct codes_32 codes_q4_0(const uint8_t *b, int p)
 {
     return less(nibbles(b + 2), 8);
@@ -113,12 +169,19 @@ INLINE struct codes_32 codes_q4_1(const uint8_t *b, int p)
 
 INLINE struct codes_32 codes_q5_0(const uint8_t *b, int p)
 {
-    return less(five_bits(b + 6, b + 2), 16);
+    /* The fifth bit less 16 is 0 or -16. */
+    struct codes_32 low = nibbles(b + 6), fifth = bit_masks(b + 2);
+    const int8x16_t off = vdupq_n_s8(-16);
+    return (struct codes_32){{vorrq_s8(low.c[0], vbicq_s8(off, fifth.c[0])),
+                              vorrq_s8(low.c[1], vbicq_s8(off, fifth.c[1]))}};
 }
 
 INLINE struct codes_32 codes_q5_1(const uint8_t *b, int p)
 {
-    return five_bits(b + 8, b + 4);
+    struct codes_32 low = nibbles(b + 8), fifth = bit_masks(b + 4);
+    const int8x16_t on = vdupq_n_s8(16);
+    return (struct codes_32){{vorrq_s8(low.c[0], vandq_s8(on, fifth.c[0])),
+                              vorrq_s8(low.c[1], vandq_s8(on, fifth.c[1]))}};
 }
 
 INLINE struct codes_32 codes_q8_0(const uint8_t *b, int p)
@@ -150,10 +213,9 @@ INLINE struct codes_32 codes_nvfp4(const uint8_t *b, int p)
 /* Bits as codes 1 and -1. */
 INLINE struct codes_32 codes_q1_0(const uint8_t *b, int p)
 {
-    b += 2 + 4 * p;
-    struct codes_32 twos = {{vreinterpretq_s8_u8(spread_bits(b, 2)),
-                             vreinterpretq_s8_u8(spread_bits(b + 2, 2))}};
-    return less(twos, 1);
+    struct codes_32 is_one = bit_masks(b + 2 + 4 * p);
+    const int8x16_t one = vdupq_n_s8(1); /* where all bits are 0 all are set */
+    return (struct codes_32){{vornq_s8(one, is_one.c[0]), vornq_s8(one, is_one.c[1])}};
 }
 
 /* Four bytes, each four times, moved to the right by 0, 2, 4 and 6. */

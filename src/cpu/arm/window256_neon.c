@@ -4,20 +4,16 @@
 #include "cpu/arm/types256_neon.h"
 #include "cpu/arm/window_neon.h"
 
-/* sum + part * scale i of 16 */
-INLINE int32x4_t add_scaled(int32x4_t sum, int32x4_t part, const int32x4_t scale[4], const int i)
-{
-#define SCALE(lane) \
-    case lane:      \
-        return vmlaq_laneq_s32(sum, part, scale[i / 4], lane);
-    switch (i % 4) {
-        SCALE(0)
-        SCALE(1)
-        SCALE(2)
-        SCALE(3)
-    }
-    return sum;
-}
+TYPES_256(DECLARE_FEW)
+
+#ifdef __ARM_FEATURE_DOTPROD
+#define LEAST_4(scale_values) (scale_values == 16 ? 2 : 3)
+#define LEAST_8(scale_values, min_values, most) (min_values ? 6 : 5)
+#else
+#define LEAST_4(scale_values) 4
+#define LEAST_8(scale_values, min_values, most) \
+    (scale_values == 32 && !min_values && most <= 64 ? 5 : 6)
+#endif
 
 /* Adds minimum i of eight times sums of activations. */
 INLINE int32x4_t add_minimum(int32x4_t sum, int16x4_t of, int16x8_t m, const int i)
@@ -50,29 +46,22 @@ INLINE void add_minimums(int16x8_t m, const int16_t *sums, const int quads, int3
 /* Adds the sums over group g of a block, whose first activations are at q. */
 INLINE void add_codes(const struct codes_32 c, const int8_t *q, const int g,
                       const int32x4_t scale[4], const int quads, const int scale_values,
-                      int32x4_t *sum)
+                      const int most, int32x4_t *sum)
 {
     int32x4_t part[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
     q += 32 * 4 * quads * g;
-    sum_16(c.c[0], q, quads, scale_values ? part : sum);
-    if (scale_values == 16) {
+    if (scale_values != 16) {
+        sum_32(c, q, quads, most, scale_values ? part : sum);
+    } else {
+        sum_16(c.c[0], q, quads, most, part);
         for (int i = 0; i < quads; i++) {
             sum[i] = add_scaled(sum[i], part[i], scale, 2 * g);
             part[i] = vdupq_n_s32(0);
         }
+        sum_16(c.c[1], q + 16 * 4 * quads, quads, most, part);
     }
-    sum_16(c.c[1], q + 16 * 4 * quads, quads, scale_values ? part : sum);
     for (int i = 0; scale_values && i < quads; i++)
         sum[i] = add_scaled(sum[i], part[i], scale, 2 * g + 1);
-}
-
-INLINE void widen_scales(int8x16_t s, int32x4_t out[4])
-{
-    int16x8_t low = vmovl_s8(vget_low_s8(s)), high = vmovl_high_s8(s);
-    out[0] = vmovl_s16(vget_low_s16(low));
-    out[1] = vmovl_high_s16(low);
-    out[2] = vmovl_s16(vget_low_s16(high));
-    out[3] = vmovl_high_s16(high);
 }
 
 /* Sums of the minimums of block k times those of the activations. */
@@ -92,8 +81,8 @@ INLINE void sum_minimums(uint8x16_t mins, const struct window *x, size_t k, cons
 }
 
 INLINE void add_block(const uint8_t *b, const struct window *x, size_t k, const int quads,
-                      float32x4_t *chains, const int scale_values, codes256_fn *codes,
-                      scales256_fn *scales, d256_fn *d, const int min_values,
+                      float32x4_t *chains, const int scale_values, const int most,
+                      codes256_fn *codes, scales256_fn *scales, d256_fn *d, const int min_values,
                       mins256_fn *mins)
 {
     const int8_t *q = x->q + 256 * 4 * (size_t)quads * k;
@@ -103,14 +92,14 @@ INLINE void add_block(const uint8_t *b, const struct window *x, size_t k, const 
     if (scale_values)
         widen_scales(scales(b), scale);
     /* A loop would be unrolled only after g is needed. */
-    add_codes(codes(b, 0), q, 0, scale, quads, scale_values, sum);
-    add_codes(codes(b, 1), q, 1, scale, quads, scale_values, sum);
-    add_codes(codes(b, 2), q, 2, scale, quads, scale_values, sum);
-    add_codes(codes(b, 3), q, 3, scale, quads, scale_values, sum);
-    add_codes(codes(b, 4), q, 4, scale, quads, scale_values, sum);
-    add_codes(codes(b, 5), q, 5, scale, quads, scale_values, sum);
-    add_codes(codes(b, 6), q, 6, scale, quads, scale_values, sum);
-    add_codes(codes(b, 7), q, 7, scale, quads, scale_values, sum);
+    add_codes(codes(b, 0), q, 0, scale, quads, scale_values, most, sum);
+    add_codes(codes(b, 1), q, 1, scale, quads, scale_values, most, sum);
+    add_codes(codes(b, 2), q, 2, scale, quads, scale_values, most, sum);
+    add_codes(codes(b, 3), q, 3, scale, quads, scale_values, most, sum);
+    add_codes(codes(b, 4), q, 4, scale, quads, scale_values, most, sum);
+    add_codes(codes(b, 5), q, 5, scale, quads, scale_values, most, sum);
+    add_codes(codes(b, 6), q, 6, scale, quads, scale_values, most, sum);
+    add_codes(codes(b, 7), q, 7, scale, quads, scale_values, most, sum);
     add_sums(d(b), dx, sum, quads, chain);
     if (!min_values)
         return;
@@ -123,13 +112,15 @@ INLINE void add_block(const uint8_t *b, const struct window *x, size_t k, const 
     INLINE void add_##name(const uint8_t *b, const struct window *x, size_t k, const int quads,  \
                            float32x4_t *chains)                                               \
     {                                                                                         \
-        add_block(b, x, k, quads, chains, scale_values, codes_##name, scales_##name,          \
-                  d_##name, min_values, mins);                                                \
+        add_block(b, x, k, quads, chains, scale_values, most_##name, codes_##name,            \
+                  scales_##name, d_##name, min_values, mins);                                 \
     }                                                                                         \
     static void window_##name(const void *w, int w_rows, const struct quant_act *x, int t,    \
                               int rows, float *y, size_t y_stride)                            \
     {                                                                                         \
-        window_rows(w, w_rows, x, t, rows, y, y_stride, bytes, 1, min_values, add_##name);    \
+        window_rows(w, w_rows, x, t, rows, y, y_stride, bytes, 1, min_values, add_##name,     \
+                    LEAST_4(scale_values), LEAST_8(scale_values, min_values, most_##name),    \
+                    FEW(name));                                                               \
     }
 TYPES_256(WINDOW)
 

@@ -4,22 +4,31 @@
 #include "cpu/arm/types32_neon.h"
 #include "cpu/arm/window_neon.h"
 
+TYPES_32(DECLARE_FEW)
+
+#define LEAST_4 (FEW_MOST + 1)
+#define LEAST_8 6
+
 /* Part p of the block at b, block k of the activations. */
 INLINE void add_part(const uint8_t *b, int p, const struct window *x, size_t k, const int quads,
-                     float32x4_t *chain, const enum scaling scaling, codes32_fn *codes, d32_fn *d)
+                     float32x4_t *chain, const enum scaling scaling, const int most,
+                     codes32_fn *codes, d32_fn *d)
 {
     const int32x4_t zero = vdupq_n_s32(0);
     const int8_t *q = x->q + 32 * 4 * (size_t)quads * k;
     const float *dx = x->d + 4 * (size_t)quads * k;
     struct codes_32 c = codes(b, p);
     int32x4_t sum[2] = {zero, zero};
-    sum_16(c.c[0], q, quads, sum);
     if (scaling == HALVES) {
+        sum_16(c.c[0], q, quads, most, sum);
         add_sums(d(b, 2 * p), dx, sum, quads, chain);
         sum[0] = sum[1] = zero;
+        sum_16(c.c[1], q + 16 * 4 * quads, quads, most, sum);
+        add_sums(d(b, 2 * p + 1), dx, sum, quads, chain);
+        return;
     }
-    sum_16(c.c[1], q + 16 * 4 * quads, quads, sum);
-    add_sums(scaling == HALVES ? d(b, 2 * p + 1) : d(b, p), dx, sum, quads, chain);
+    sum_32(c, q, quads, most, sum);
+    add_sums(d(b, p), dx, sum, quads, chain);
     if (scaling != WITH_MINIMUM)
         return;
     for (int i = 0; i < quads; i++)
@@ -30,23 +39,26 @@ INLINE void add_part(const uint8_t *b, int p, const struct window *x, size_t k, 
 
 INLINE void add_block(const uint8_t *b, const struct window *x, size_t k, const int quads,
                       float32x4_t *chains, const int values, const enum scaling scaling,
-                      codes32_fn *codes, d32_fn *d)
+                      const int most, codes32_fn *codes, d32_fn *d)
 {
     for (int p = 0; p < values / 32; p++, k++)
-        add_part(b, p, x, k, quads, chains + k % CHAINS * (size_t)quads, scaling, codes, d);
+        add_part(b, p, x, k, quads, chains + k % CHAINS * (size_t)quads, scaling, most, codes,
+                 d);
 }
 
 #define WINDOW(name, TYPE, bytes, values, scaling)                                           \
     INLINE void add_##name(const uint8_t *b, const struct window *x, size_t k, const int quads, \
                            float32x4_t *chains)                                              \
     {                                                                                        \
-        add_block(b, x, k, quads, chains, values, scaling, codes_##name, d_##name);          \
+        add_block(b, x, k, quads, chains, values, scaling, most_##name, codes_##name,        \
+                  d_##name);                                                                 \
     }                                                                                        \
     static void window_##name(const void *w, int w_rows, const struct quant_act *x, int t, \
                               int rows, float *y, size_t y_stride)                         \
     {                                                                                      \
         window_rows(w, w_rows, x, t, rows, y, y_stride, bytes, values / 32,                \
-                    scaling == WITH_MINIMUM ? 32 : 0, add_##name);                         \
+                    scaling == WITH_MINIMUM ? 32 : 0, add_##name, LEAST_4, LEAST_8,        \
+                    FEW(name));                                                            \
     }
 TYPES_32(WINDOW)
 

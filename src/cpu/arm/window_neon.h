@@ -39,8 +39,10 @@ INLINE void take_window(struct window *out, const struct quant_act *x, int t, in
     }
 }
 
+#ifdef __ARM_FEATURE_DOTPROD
 /* Adds 16 codes times the activations at q. */
-INLINE void sum_16(int8x16_t codes, const int8_t *q, const int quads, int32x4_t *sum)
+INLINE void sum_16(int8x16_t codes, const int8_t *q, const int quads, const int most,
+                   int32x4_t *sum)
 {
     for (int i = 0; i < quads; i++) {
         int8x16x4_t four = vld1q_s8_x4(q + 64 * i);
@@ -50,6 +52,72 @@ INLINE void sum_16(int8x16_t codes, const int8_t *q, const int quads, int32x4_t 
         sum[i] = dot_lane(sum[i], four.val[3], codes, 3);
     }
 }
+
+/* The same for 32. */
+INLINE void sum_32(const struct codes_32 c, const int8_t *q, const int quads, const int most,
+                   int32x4_t *sum)
+{
+    sum_16(c.c[0], q, quads, most, sum);
+    sum_16(c.c[1], q + 16 * 4 * quads, quads, most, sum);
+}
+#else
+/* Products with words of four codes that are not added to 32 bits yet: lanes 4r to 4r + 3 of both
+ * are of row r, `words` products each. */
+struct open {
+    int16x8_t low, high;
+    int words;
+};
+
+/* Adds the products of word j of the codes, whose size is at most `most`. Those of a row are closed
+ * when it is the last word or their sum, when they are added in pairs, might leave 16 bits. */
+INLINE void add_word(struct open *s, int32x4_t *sum, int8x16_t q, int8x16_t codes, const int j,
+                     const bool is_last, const int most)
+{
+    int8x16_t w = word(codes, j);
+    if (s->words++ == 0) {
+        s->low = vmull_s8(vget_low_s8(w), vget_low_s8(q));
+        s->high = vmull_high_s8(w, q);
+    } else {
+        s->low = vmlal_s8(s->low, vget_low_s8(w), vget_low_s8(q));
+        s->high = vmlal_high_s8(s->high, w, q);
+    }
+    if (!is_last && 2 * (s->words + 1) * most * 127 <= INT16_MAX)
+        return;
+    *sum = vpadalq_s16(*sum, vpaddq_s16(s->low, s->high));
+    s->words = 0;
+}
+
+INLINE void add_words(struct open *s, int32x4_t *sum, const int8_t *q, int8x16_t codes,
+                      const bool is_last, const int most)
+{
+    int8x16x4_t four = vld1q_s8_x4(q);
+    add_word(s, sum, four.val[0], codes, 0, false, most);
+    add_word(s, sum, four.val[1], codes, 1, false, most);
+    add_word(s, sum, four.val[2], codes, 2, false, most);
+    add_word(s, sum, four.val[3], codes, 3, is_last, most);
+}
+
+/* Adds 16 codes times the activations at q. */
+INLINE void sum_16(int8x16_t codes, const int8_t *q, const int quads, const int most,
+                   int32x4_t *sum)
+{
+    for (int i = 0; i < quads; i++) {
+        struct open s = {.words = 0};
+        add_words(&s, &sum[i], q + 64 * i, codes, true, most);
+    }
+}
+
+/* The same for 32. */
+INLINE void sum_32(const struct codes_32 c, const int8_t *q, const int quads, const int most,
+                   int32x4_t *sum)
+{
+    for (int i = 0; i < quads; i++) {
+        struct open s = {.words = 0};
+        add_words(&s, &sum[i], q + 64 * i, c.c[0], false, most);
+        add_words(&s, &sum[i], q + 64 * (quads + i), c.c[1], true, most);
+    }
+}
+#endif
 
 /* Adds a block's sums times d to its chain. */
 INLINE void add_sums(float d, const float *dx, const int32x4_t *sum, const int quads,
@@ -98,15 +166,24 @@ INLINE void window_lanes(const uint8_t *b, int w_rows, const struct quant_act *x
     }
 }
 
+/* least_4: rows from which on lanes for four take fewer instructions than rows that are no lanes
+ * (`few`); least_8: from which on lanes for eight take fewer than lanes for four and `few`. Counted
+ * under emulation. */
 INLINE void window_rows(const uint8_t *w, int w_rows, const struct quant_act *x, int t, int rows,
                         float *y, size_t y_stride, const int bytes, const int parts,
-                        const int min_values, window_add_fn *add)
+                        const int min_values, window_add_fn *add, const int least_4,
+                        const int least_8, cpu_window_fn *few)
 {
-    for (; rows > 4; rows -= 8, t += 8, y += 8 * y_stride)
+    for (; rows >= least_8; rows -= 8, t += 8, y += 8 * y_stride)
         window_lanes(w, w_rows, x, t, rows < 8 ? rows : 8, y, y_stride, 2, bytes, parts,
                      min_values, add);
+    if (rows >= least_4) {
+        window_lanes(w, w_rows, x, t, rows < 4 ? rows : 4, y, y_stride, 1, bytes, parts,
+                     min_values, add);
+        rows -= 4, t += 4, y += 4 * y_stride;
+    }
     if (rows > 0)
-        window_lanes(w, w_rows, x, t, rows, y, y_stride, 1, bytes, parts, min_values, add);
+        few(w, w_rows, x, t, rows, y, y_stride);
 }
 
 #endif
