@@ -35,7 +35,7 @@ run:
 	@.ci/packages install $(BUILD_PACKAGES)
 	@.ci/build $(BUILD) $(FLAGS)
 	@echo
-	@echo 'The demo model has 288 experts. A fifth of them fit into the arena; the others are read from'
+	@echo 'The demo model has 288 experts. A fifth of their bytes fits into the arena; the others are read from'
 	@echo 'disk when they are needed. It was trained on old story books and goes on with this beginning:'
 	@echo
 	@echo '$(DEMO_PROMPT) ...'
