@@ -195,6 +195,61 @@ static void slots_are_read_into_as_soon_as_a_layer_ends(void **state)
     io_close(io);
 }
 
+/* Of a guessed layer the experts of two rows come before those of one. */
+static void what_most_rows_want_is_read_ahead_first(void **state)
+{
+    struct memory_drive drive = {0};
+    struct io *io = open_memory(&drive, 1);
+    struct stream *s = open_sweep(io, 0.3, false);
+    stream_prompt_begin(s, 10 * EXPERTS);
+    begin_band(s, 0);
+    finish_band(s);
+    assert_int_equal(s->ahead.layer, 1);
+    assert_int_equal(s->ahead.n, EXPERTS);
+    for (int j = 0; j < EXPERTS / 10; j++)
+        assert_int_equal(s->ahead_expert[j], 10 * j);
+    assert_true(s->ahead.next > 0 && s->ahead.next < EXPERTS);
+    for (int j = 0; j < EXPERTS; j++)
+        assert_true((s->home[1][s->ahead_expert[j]] >= 0) == (j < s->ahead.next));
+    stream_end(s);
+    stream_free(s);
+    io_close(io);
+}
+
+/* The first layer is guessed by nobody: it is read by popularity as soon as the prompt is known, and for
+ * later bands by what the last one used. */
+static void the_first_layer_is_read_by_what_is_popular_and_then_by_the_last_band(void **state)
+{
+    struct memory_drive drive = {0};
+    struct io *io = open_memory(&drive, 1);
+    struct stream *s = open_sweep(io, 0.3, false);
+    uint32_t counts[SWEEP_LAYERS * EXPERTS] = {0};
+    for (int x = 0; x < EXPERTS; x++)
+        counts[x] = x < 50 ? 0 : (uint32_t)x;
+    stream_set_counts(s, counts, 1000);
+    stream_prompt_begin(s, 2 * BAND_ROWS);
+    assert_int_equal(s->ahead.layer, 0);
+    assert_int_equal(s->ahead.n, EXPERTS - 50);
+    assert_true(s->ahead.next > 10);
+    for (int j = 0; j < s->ahead.next; j++)
+        assert_true(s->home[0][EXPERTS - 1 - j] >= 0);
+    assert_int_equal(s->home[0][EXPERTS - 1 - s->ahead.next], -1);
+    sweep(s);
+    assert_int_equal(s->ahead.layer, 0);
+    assert_true(s->ahead.n > 50 && s->ahead.next > 0);
+    for (int x = 0; x < EXPERTS; x += 10) /* two rows of the band wanted them */
+        assert_true(s->home[0][x] >= 0);
+    assert_true(s->ahead_expert[0] < 50);
+    for (int j = 1; j < s->ahead.n; j++) /* then what one wanted, in the file's order */
+        assert_true(s->ahead_expert[j] > s->ahead_expert[j - 1]);
+    stream_prompt_end(s);
+    stream_prompt_begin(s, 2); /* no more than it can select */
+    assert_int_equal(s->ahead.n, 2 * USED);
+    stream_prompt_end(s);
+    stream_free(s);
+    io_close(io);
+}
+
 static void without_overlap_a_window_is_handed_out_when_all_of_it_is_there(void **state)
 {
     struct err e = {0};
@@ -232,6 +287,8 @@ int main(void)
         cmocka_unit_test(the_last_band_fills_what_the_prompt_gives_back),
         cmocka_unit_test(a_prompt_that_is_cut_short_reads_nothing_more),
         cmocka_unit_test(slots_are_read_into_as_soon_as_a_layer_ends),
+        cmocka_unit_test(what_most_rows_want_is_read_ahead_first),
+        cmocka_unit_test(the_first_layer_is_read_by_what_is_popular_and_then_by_the_last_band),
         cmocka_unit_test(without_overlap_a_window_is_handed_out_when_all_of_it_is_there),
     };
     return cmocka_run_group_tests(tests, write_layers, remove_layers);
