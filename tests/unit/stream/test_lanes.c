@@ -119,6 +119,7 @@ static void guesses_have_a_lane_behind_what_is_waited_for(void **state)
     struct err e = {0};
     struct io *io = open_held();
     struct stream *s = open_two(io);
+    struct stream_stats stats;
     const int32_t first[] = {0, 1, 2, 3}, guess[] = {10, 11, 12, 13, 14, 15, 16, 17},
                   second[] = {10, 30, 31, 17};
     assert_true(stream_begin(s, 0, first, USED, false, &e));
@@ -130,13 +131,65 @@ static void guesses_have_a_lane_behind_what_is_waited_for(void **state)
     assert_int_equal(in_lane(io, IO_AHEAD), 8);
     assert_int_equal(in_lane(io, IO_URGENT), 0);
     take(s, USED);
-    /* Two guesses are in flight, the depth for guesses; of the others what is wanted now is hurried. */
-    while (!slot_is_whole(&s->slot[s->home[1][10]]) && io_is_waiting(s->queue, (uint64_t)s->home[1][10] * PIECES_MOST))
-        ;
+    /* Two guesses are in flight, the depth for guesses; of the others what is wanted now is hurried, and
+     * the rest is dropped. */
+    for (int x = 10; x < 12; x++)
+        while (io_is_waiting(s->queue, (uint64_t)s->home[1][x] * PIECES_MOST))
+            ;
     assert_true(stream_begin(s, 1, second, USED, false, &e));
     assert_int_equal(in_lane(io, IO_URGENT), 3); /* 30, 31 and 17, which had not started */
+    assert_int_equal(in_lane(io, IO_AHEAD), 2);
+    stream_get_stats(s, &stats);
+    assert_int_equal(stats.ahead_cancelled, 5);
     let_go();
     take(s, USED);
+    assert_true(s->home[1][11] >= 0); /* what had begun is kept for one more turn */
+    assert_true(stream_begin(s, 0, first, USED, false, &e));
+    take(s, USED);
+    assert_int_equal(s->home[1][11], -1);
+    stream_free(s);
+    io_close(io);
+}
+
+/* What is waited for is read in pieces, a guess in one. */
+static void only_what_is_waited_for_is_cut_into_pieces(void **state)
+{
+    static const struct stream_layer large[] = {
+        {.experts = 8, .parts = 2, .part = {{0, 0, 4 * BYTES}, {1, 0, 4 * BYTES}}},
+        {.experts = 8, .parts = 1, .part = {{0, 32 * BYTES, 8 * BYTES}}},
+    };
+    struct err e = {0};
+    struct io *io = open_held();
+    struct stream_config c = {.layers = 2, .layer = large, .window_rows = 2, .experts_used = 1,
+                              .ahead = {.ranks = 8}, .split = 4};
+    c.arena_bytes = stream_all_bytes(&c, io_align(io));
+    struct stream *s = stream_create(&c, io, &e);
+    assert_non_null(s);
+    const int32_t id = 5;
+    hold(-1);
+    assert_true(stream_begin(s, 0, &id, 1, false, &e));
+    assert_int_equal(in_lane(io, IO_URGENT), 4 + 4);
+    stream_guess(s, 1, &id, NULL, 1, 1, false);
+    assert_int_equal(in_lane(io, IO_AHEAD), 1);
+    let_go();
+    struct stream_record out;
+    assert_int_equal(stream_next(s, &out, 1, &e), 1);
+    assert_memory_equal(out.part[0], file_copy[0] + 5 * 4 * BYTES, 4 * BYTES);
+    assert_memory_equal(out.part[1], file_copy[1] + 5 * 4 * BYTES, 4 * BYTES);
+    stream_end(s);
+    stream_free(s);
+    io_close(io);
+}
+
+static void while_a_prompt_is_read_guesses_may_use_the_whole_depth(void **state)
+{
+    struct io *io = open_held();
+    struct stream *s = open_two(io);
+    assert_false(io->is_prompt);
+    stream_prompt_begin(s, 100);
+    assert_true(io->is_prompt);
+    stream_prompt_end(s);
+    assert_false(io->is_prompt);
     stream_free(s);
     io_close(io);
 }
@@ -165,6 +218,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_has_come_is_handed_out_before_the_rest),
         cmocka_unit_test(guesses_have_a_lane_behind_what_is_waited_for),
+        cmocka_unit_test(only_what_is_waited_for_is_cut_into_pieces),
+        cmocka_unit_test(while_a_prompt_is_read_guesses_may_use_the_whole_depth),
         cmocka_unit_test(rows_have_a_lane_of_their_own),
     };
     return cmocka_run_group_tests(tests, write_layers, remove_layers);
