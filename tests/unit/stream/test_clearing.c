@@ -25,7 +25,7 @@ static const uint64_t bytes[AREAS] = {(uint64_t)32 << 20, (uint64_t)4 << 20};
 /* Bytes of memory + from .. + n that have pages. */
 static uint64_t there(char *memory, uint64_t from, uint64_t n)
 {
-    static unsigned char map[ALL / 4096];
+    unsigned char map[ALL / 4096];
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     uint64_t pages = 0;
     if (mincore(memory + from, n, map))
