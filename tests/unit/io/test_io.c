@@ -12,106 +12,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-#include "base/mem.h"
-#include "io/io.h"
 #include "io/size.h"
-
-#define UNUSED_USER 64999 /* whose processes are those of a test alone */
-#define FILE_BYTES 100007 /* ends inside a block */
-
-static uint8_t byte_at(uint64_t i)
-{
-    return (uint8_t)(i * 31 + (i >> 8) * 7 + 1);
-}
-
-static char path[64];
-
-static void write_file(const char *folder)
-{
-    snprintf(path, sizeof path, "%s/strata-io-XXXXXX", folder);
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    static uint8_t bytes[FILE_BYTES];
-    for (size_t i = 0; i < FILE_BYTES; i++)
-        bytes[i] = byte_at(i);
-    assert_int_equal(write(fd, bytes, FILE_BYTES), FILE_BYTES);
-    assert_int_equal(fsync(fd), 0);
-    close(fd);
-}
-
-static int setup(void **state)
-{
-    write_file(".");
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    unlink(path);
-    assert_int_equal(mem_in_use(), 0);
-    return 0;
-}
-
-static struct io *open_io(const struct io_options *o)
-{
-    const char *paths[] = {path};
-    struct err e = {0};
-    struct io *io = io_create(paths, 1, o, &e);
-    if (!io)
-        fail_msg("%s", e.text);
-    return io;
-}
-
-/* Reads `length` bytes at `offset` and compares what must have come. */
-static struct io_completion read_one(struct io *io, struct io_queue *q, uint64_t offset,
-                                     size_t length)
-{
-    uint8_t *to = mem_map(length, "test", NULL);
-    memset(to, 0xee, length);
-    struct io_completion c = {0};
-    io_submit(q, IO_URGENT, 0, offset, length, to, 42);
-    assert_int_equal(io_wait(q, &c, 1), 1);
-    assert_int_equal(c.tag, 42);
-    assert_int_equal(io_outstanding(q), 0);
-    for (size_t i = 0; !c.error && i < c.bytes; i++)
-        if (to[i] != byte_at(offset + i))
-            fail_msg("byte %zu of the read at %llu", i, (unsigned long long)offset);
-    mem_unmap(to, length);
-    return c;
-}
-
-static void check_places(struct io *io)
-{
-    struct err e = {0};
-    size_t a = io_align(io);
-    struct io_queue *q = io_queue_create(io, 4, &e);
-    assert_int_equal(io_file_bytes(io, 0), FILE_BYTES);
-    for (size_t blocks = 1; blocks < 6; blocks += 2)
-        for (uint64_t offset = 0; offset < FILE_BYTES; offset += 3 * a) {
-            struct io_completion c = read_one(io, q, offset, blocks * a);
-            uint64_t left = FILE_BYTES - offset;
-            assert_int_equal(c.error, 0);
-            assert_int_equal(c.bytes, left < blocks * a ? left : blocks * a);
-        }
-    uint64_t tail = FILE_BYTES / a * a;
-    assert_int_equal(read_one(io, q, tail, a).bytes, FILE_BYTES - tail);
-    assert_int_equal(read_one(io, q, tail + a, a).error, IO_SHORT); /* nothing lies there */
-    assert_int_equal(read_one(io, q, 0, a).error, 0);
-    io_queue_close(q);
-}
+#include "reading.h"
 
 static void reads_arrive_whole_also_at_the_unaligned_end(void **state)
 {
@@ -479,17 +391,6 @@ static void a_wait_may_have_an_end(void **state)
 
 /* ---- engines ---- */
 
-/* The child says with 77 that the system cannot do it. */
-static void wait_for(pid_t child)
-{
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 77)
-        skip();
-    assert_int_equal(WEXITSTATUS(status), 0);
-}
-
 static void the_engine_is_io_uring_unless_the_system_forbids_it(void **state)
 {
     struct io *io = open_io(NULL);
@@ -552,34 +453,6 @@ static void reads_go_on_where_the_system_has_no_thread_for_them(void **state)
     wait_for(child);
 }
 
-/* Where only a few threads are allowed they read, and none is an error. */
-static void a_few_threads_are_enough_to_read(void **state)
-{
-    pid_t child = fork();
-    if (!child) {
-        const char *paths[] = {path};
-        struct err e = {0};
-        struct rlimit few = {4, 4}, one = {1, 1};
-        assert_int_equal(chmod(path, 0644), 0);
-        if (setrlimit(RLIMIT_NPROC, &few) || (!geteuid() && setuid(UNUSED_USER)))
-            _exit(77);
-        if (access(path, R_OK)) /* its folder is not everybody's */
-            _exit(77);
-        struct io *io = io_create(paths, 1, &(struct io_options){.engine = "pread"}, &e);
-        if (io) {
-            check_places(io);
-            io_close(io);
-        }
-        if (setrlimit(RLIMIT_NPROC, &one))
-            _exit(77);
-        struct io *none = io_create(paths, 1, &(struct io_options){.engine = "pread"}, &e);
-        io_close(none);
-        /* Without root other processes of the user count too. */
-        _exit(geteuid() != UNUSED_USER ? 77 : !io || none || !strstr(e.text, "no I/O thread"));
-    }
-    wait_for(child);
-}
-
 static void memory_may_be_registered_and_forgotten(void **state)
 {
     struct io *io = open_io(NULL);
@@ -601,104 +474,6 @@ static void memory_may_be_registered_and_forgotten(void **state)
     io_queue_close(q);
     io_close(io);
     mem_unmap(to, 1 << 20);
-}
-
-/* KiB that the system has pinned for this process; -1: it does not say. */
-static long pinned_kib(void)
-{
-    char line[128];
-    long kib = -1;
-    FILE *f = fopen("/proc/self/status", "re");
-    while (f && fgets(line, sizeof line, f))
-        if (!strncmp(line, "VmPin:", 6))
-            kib = strtol(line + 6, NULL, 10);
-    if (f)
-        fclose(f);
-    return kib;
-}
-
-/* Since Linux 5.19 memory can be registered piece by piece. */
-static bool registers_one_by_one(void)
-{
-    struct utsname u;
-    int major = 0, minor = 0;
-    return !uname(&u) && sscanf(u.release, "%d.%d", &major, &minor) == 2 &&
-           (major > 5 || (major == 5 && minor >= 19));
-}
-
-/* Whether this process may lock memory beyond the limit; `drop`: not any more. */
-static bool is_exempt(bool drop)
-{
-    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
-    if (syscall(SYS_capget, &head, data))
-        return false;
-    bool was = data[0].effective >> CAP_IPC_LOCK & 1;
-    if (drop) {
-        data[0].effective &= ~(1u << CAP_IPC_LOCK);
-        data[0].permitted &= ~(1u << CAP_IPC_LOCK);
-        assert_int_equal(syscall(SYS_capset, &head, data), 0);
-    }
-    return was;
-}
-
-/* Remembers 16 MiB with a limit of 8, of which other programs of the user may hold a part: what is
- * pinned then, and that reads into all of it are right and nothing stays pinned. 77: memory cannot
- * be registered here. */
-static int pin_beside_a_limit(long *kib)
-{
-    struct rlimit limit = {8 << 20, 8 << 20};
-    if (setrlimit(RLIMIT_MEMLOCK, &limit))
-        return 77;
-    struct io *io = open_io(NULL);
-    struct io_queue *q = io_queue_create(io, 1, NULL);
-    char *to = mem_map(16 << 20, "test", NULL);
-    long before = pinned_kib();
-    bool is_uring = !strcmp(io_engine_name(io), "uring");
-    io_expect_memory(io, 16 << 20);
-    io_remember_memory(io, to, 16 << 20);
-    *kib = pinned_kib() - before;
-    bool is_good = true;
-    for (size_t at = 0; at < 16 << 20; at += 256 << 10) {
-        struct io_completion c;
-        io_submit(q, IO_URGENT, 0, 4096, 32 << 10, to + at, 0);
-        is_good = is_good && io_wait(q, &c, 1) == 1 && !c.error &&
-                  (uint8_t)to[at] == byte_at(4096) &&
-                  (uint8_t)to[at + (32 << 10) - 1] == byte_at(4095 + (32 << 10));
-    }
-    io_forget_memory(io, to, 16 << 20);
-    is_good = is_good && pinned_kib() <= before;
-    io_queue_close(q);
-    io_close(io);
-    mem_unmap(to, 16 << 20);
-    return !is_uring || before < 0 ? 77 : !is_good;
-}
-
-static void memory_is_registered_as_far_as_the_limit_allows(void **state)
-{
-    pid_t child = fork();
-    if (!child) {
-        long kib;
-        is_exempt(true);
-        int status = pin_beside_a_limit(&kib);
-        _exit(status ? status : !registers_one_by_one() ? 77 : kib <= 0 || kib > 8192);
-    }
-    wait_for(child);
-}
-
-/* At most 8 MiB: in a namespace, where the system does not believe it. */
-static void whoever_may_lock_memory_registers_all_of_it(void **state)
-{
-    pid_t child = fork();
-    if (!child) {
-        long kib;
-        if (!is_exempt(false))
-            _exit(77);
-        int status = pin_beside_a_limit(&kib);
-        bool is_good = kib == 16384 || (kib > 0 && kib <= 8192);
-        _exit(status ? status : !registers_one_by_one() ? 77 : !is_good);
-    }
-    wait_for(child);
 }
 
 static void a_fake_read_completes_without_a_file(void **state)
@@ -929,10 +704,7 @@ int main(void)
         IO_TEST(a_wait_may_have_an_end),
         IO_TEST(the_engine_is_io_uring_unless_the_system_forbids_it),
         IO_TEST(reads_go_on_where_the_system_has_no_thread_for_them),
-        IO_TEST(a_few_threads_are_enough_to_read),
         IO_TEST(memory_may_be_registered_and_forgotten),
-        IO_TEST(memory_is_registered_as_far_as_the_limit_allows),
-        IO_TEST(whoever_may_lock_memory_registers_all_of_it),
         IO_TEST(a_fake_read_completes_without_a_file),
         IO_TEST(copies_share_the_work_and_a_bad_one_is_left_alone),
         IO_TEST(a_read_that_all_copies_fail_is_an_error),
