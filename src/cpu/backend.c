@@ -104,6 +104,7 @@ static size_t scratch_layout(const struct backend_limits *l, int threads, char *
     s->mid32 = take(base, &used, cpu_act_bytes(s->entries, l->expert_width, 32));
     s->mid256 = take(base, &used, cpu_act_bytes(s->entries, l->expert_width, 256));
     s->slot_rows = take(base, &used, entries * sizeof *s->slot_rows);
+    s->tile_task = take(base, &used, (entries / CPU_TILE_ROWS + 1) * sizeof *s->tile_task);
     s->all_rows = take(base, &used, entries * sizeof *s->all_rows);
     s->shared_scale = take(base, &used, entries * sizeof *s->shared_scale);
     s->tasks = take(base, &used, entries * sizeof *s->tasks);

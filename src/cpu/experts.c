@@ -6,8 +6,8 @@
  * gate and up products with silu(gate) * up; who ends the last piece of a job rounds that job's rows.
  * Its last items are columns of the down products, which wait for all jobs and are added to the
  * sums: a thread owns the columns, so no element is ever touched by two.
- * Rows that are rounded are then packed where a job has enough of them for tiles; such a job starts
- * at a multiple of CPU_TILE_ROWS.
+ * Who rounds rows packs them where a job has enough of them for tiles; such a job starts at a multiple
+ * of CPU_TILE_ROWS.
  * The shared expert is a batch of one job for all rows, whose results are no sums. */
 #include <stdio.h>
 #include <string.h>
@@ -32,6 +32,7 @@ struct batch {
     bool exact;
     int n_tasks, n_slots, n_entries;
     bool has_packed; /* a task has rows enough for tiles */
+    int slots_each;  /* slots that are rounded together */
     int piece, columns;    /* weight rows of an item of the first kind, columns of one of the last */
     size_t first_items;    /* of the first kind */
     atomic_int tasks_done; /* whose rows are rounded */
@@ -116,31 +117,27 @@ static int add_task(struct batch *b, const struct expert_job *job, int from)
     s->tasks[b->n_tasks++] = (struct expert_task){job, from, n, slot, entry, 0};
     b->n_slots = slot + n;
     b->n_entries = entry + n;
+    for (int i = slot; packed_in(b, job, n) && i < slot + n; i += CPU_TILE_ROWS)
+        s->tile_task[i / CPU_TILE_ROWS] = b->n_tasks; /* one more than its number */
     b->has_packed = b->has_packed || packed_in(b, job, n) || packed_mid(b, job, n);
     b->in_forms |= form_of(b, &job->gate) | form_of(b, &job->up);
     b->mid_forms |= form_of(b, &job->down);
     return n;
 }
 
-static void round_part(void *ctx, size_t first, size_t end, int worker)
+static bool round_slot(struct batch *b, size_t slot)
 {
-    struct batch *b = ctx;
     struct cpu_scratch *s = &b->c->scratch;
     size_t embd = (size_t)b->embd;
-    for (size_t i = first; i < end; i++) {
-        if (s->slot_rows[i] == NO_ROW)
-            continue;
-        const float *x = b->x + (size_t)s->slot_rows[i] * embd;
-        bool ok = true;
-        if (b->in_forms & FORM_FLOAT)
-            memcpy(s->rows + i * embd, x, embd * sizeof(float));
-        if (b->in_forms & FORM_32)
-            ok &= cpu_act_round(&b->c->linear, x, &b->in.block32, (int)i);
-        if (b->in_forms & FORM_256)
-            ok &= cpu_act_round(&b->c->linear, x, &b->in.block256, (int)i);
-        if (!ok)
-            cpu_first_bad(&b->bad_slot, (int)i);
-    }
+    const float *x = b->x + (size_t)s->slot_rows[slot] * embd;
+    bool ok = true;
+    if (b->in_forms & FORM_FLOAT)
+        memcpy(s->rows + slot * embd, x, embd * sizeof(float));
+    if (b->in_forms & FORM_32)
+        ok &= cpu_act_round(&b->c->linear, x, &b->in.block32, (int)slot);
+    if (b->in_forms & FORM_256)
+        ok &= cpu_act_round(&b->c->linear, x, &b->in.block256, (int)slot);
+    return ok;
 }
 
 static void pack_forms(struct batch *b, unsigned forms, const struct cpu_acts *x, int t0, int rows)
@@ -151,13 +148,27 @@ static void pack_forms(struct batch *b, unsigned forms, const struct cpu_acts *x
         cpu_act_pack(&b->c->linear, &x->block256, t0, rows);
 }
 
-/* Items: tasks. */
-static void pack_in_part(void *ctx, size_t first, size_t end, int worker)
+/* The rows of a task that are in the tile of slots from t0 on. */
+static void pack_tile(struct batch *b, const struct expert_task *t, int t0)
+{
+    int left = t->slot + t->n - t0;
+    pack_forms(b, packed_in(b, t->job, t->n), &b->in, t0, left < CPU_TILE_ROWS ? left : CPU_TILE_ROWS);
+}
+
+/* Items: slots_each slots, which with tiles are one that is packed while its codes are in the cache. */
+static void round_part(void *ctx, size_t first, size_t end, int worker)
 {
     struct batch *b = ctx;
-    const struct expert_task *tasks = b->c->scratch.tasks;
-    for (size_t i = first; i < end; i++)
-        pack_forms(b, packed_in(b, tasks[i].job, tasks[i].n), &b->in, tasks[i].slot, tasks[i].n);
+    struct cpu_scratch *s = &b->c->scratch;
+    for (size_t i = first; i < end; i++) {
+        size_t slot = i * (size_t)b->slots_each, until = slot + (size_t)b->slots_each;
+        for (; slot < until && slot < (size_t)b->n_slots; slot++) {
+            if (s->slot_rows[slot] != NO_ROW && !round_slot(b, slot))
+                cpu_first_bad(&b->bad_slot, (int)slot);
+        }
+        if (b->has_packed && s->tile_task[i])
+            pack_tile(b, &s->tasks[s->tile_task[i] - 1], (int)i * CPU_TILE_ROWS);
+    }
 }
 
 static int pieces(int n, int piece)
@@ -323,16 +334,18 @@ static void run_batch(struct batch *b)
     place_forms(b);
     lap_bytes(b);
     lap(b, 0, LAP_ROUND);
-    cpu_split(c, (size_t)b->n_slots, (double)b->n_slots * b->embd * 8, round_part, b);
+    b->slots_each = b->has_packed ? CPU_TILE_ROWS : 1;
+    cpu_split(c, (size_t)pieces(b->n_slots, b->slots_each), (double)b->n_slots * b->embd * 8,
+              round_part, b);
     b->in.packed = b->mid.packed = b->has_packed;
-    if (b->has_packed)
-        cpu_split(c, (size_t)b->n_tasks, (double)b->n_slots * b->embd, pack_in_part, b);
     b->piece = piece_of(c, (double)b->width * b->n_tasks, PRODUCT_ROWS_MOST);
     b->columns = piece_of(c, b->embd, EXPERT_COLUMNS);
     b->first_items = (size_t)b->n_tasks * (size_t)pieces(b->width, b->piece);
     b->tasks_done = 0;
     pool_run(c->pool, expert_part, b, (int)b->first_items + pieces(b->embd, b->columns));
     report(b);
+    memset(c->scratch.tile_task, 0,
+           (size_t)pieces(b->n_slots, CPU_TILE_ROWS) * sizeof *c->scratch.tile_task);
     b->n_tasks = b->n_slots = b->n_entries = 0;
     b->in_forms = b->mid_forms = 0;
     b->has_packed = false;

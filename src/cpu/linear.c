@@ -45,6 +45,9 @@
 #define CHUNK_ROWS_MOST 64
 /* Chunks a thread should find, so that threads end together. */
 #define CHUNKS_A_THREAD 8
+/* Tiles of activation rows a thread from which on who rounds a tile also packs it; fewer would leave
+ * threads without rows to round. */
+#define TILES_A_THREAD 2
 
 /* How far direct kernels ask for weights ahead. */
 #define START_BYTES 2048
@@ -480,14 +483,27 @@ struct step {
     atomic_bool bad; /* inf or NaN in x */
 };
 
+static void pack_tile(const struct step *s, int t, int rows)
+{
+    const struct cpu_acts *acts = &s->ctx->acts;
+    if (s->pack32)
+        cpu_act_pack(s->ctx, &acts->block32, t, rows);
+    if (s->pack256)
+        cpu_act_pack(s->ctx, &acts->block256, t, rows);
+}
+
+static bool round_at(const struct step *s, int t)
+{
+    const float *x = s->x + (size_t)t * s->x_stride;
+    struct cpu_acts *acts = &s->ctx->acts;
+    return (!s->need32 || cpu_act_round(s->ctx, x, &acts->block32, t)) &&
+           (!s->need256 || cpu_act_round(s->ctx, x, &acts->block256, t));
+}
+
 static void round_chunk(void *context, int chunk, int worker)
 {
     struct step *s = context;
-    const float *x = s->x + (size_t)chunk * s->x_stride;
-    struct cpu_acts *acts = &s->ctx->acts;
-    bool ok = (!s->need32 || cpu_act_round(s->ctx, x, &acts->block32, chunk)) &&
-              (!s->need256 || cpu_act_round(s->ctx, x, &acts->block256, chunk));
-    if (!ok)
+    if (!round_at(s, chunk))
         atomic_store_explicit(&s->bad, true, memory_order_relaxed);
 }
 
@@ -495,12 +511,22 @@ static void round_chunk(void *context, int chunk, int worker)
 static void pack_chunk(void *context, int chunk, int worker)
 {
     const struct step *s = context;
-    const struct cpu_acts *acts = &s->ctx->acts;
+    int t = chunk * CPU_TILE_ROWS;
+    pack_tile(s, t, smaller(CPU_TILE_ROWS, s->rows - t));
+}
+
+/* Both, while the codes are in the cache. */
+static void round_and_pack_chunk(void *context, int chunk, int worker)
+{
+    struct step *s = context;
     int t = chunk * CPU_TILE_ROWS, rows = smaller(CPU_TILE_ROWS, s->rows - t);
-    if (s->pack32)
-        cpu_act_pack(s->ctx, &acts->block32, t, rows);
-    if (s->pack256)
-        cpu_act_pack(s->ctx, &acts->block256, t, rows);
+    for (int i = 0; i < rows; i++) {
+        if (!round_at(s, t + i)) {
+            atomic_store_explicit(&s->bad, true, memory_order_relaxed);
+            return;
+        }
+    }
+    pack_tile(s, t, rows);
 }
 
 static int chunks_of(const struct step *s, const struct cpu_product *p)
@@ -543,14 +569,18 @@ static bool prepare(struct step *s, int n_in, struct err *e)
         cpu_act_place(&ctx->acts.block256, ctx->acts.block256.q, s->rows, n_in, 256);
     if (ctx->laps)
         laps_switch(ctx->laps, 0, LAP_ROUND);
-    if (s->need32 || s->need256)
+    choose_packed(s);
+    ctx->acts.packed = s->pack32 || s->pack256;
+    int tiles = (int)tiles_of(s->rows);
+    bool together = ctx->acts.packed && tiles >= TILES_A_THREAD * ctx->threads;
+    if (together)
+        pool_run(ctx->pool, round_and_pack_chunk, s, tiles);
+    else if (s->need32 || s->need256)
         pool_run(ctx->pool, round_chunk, s, s->rows);
     if (atomic_load(&s->bad))
         return err_set(e, ERR_NUMERIC, "activations: not a finite number");
-    choose_packed(s);
-    ctx->acts.packed = s->pack32 || s->pack256;
-    if (ctx->acts.packed)
-        pool_run(ctx->pool, pack_chunk, s, (int)tiles_of(s->rows));
+    if (ctx->acts.packed && !together)
+        pool_run(ctx->pool, pack_chunk, s, tiles);
     return true;
 }
 

@@ -50,6 +50,7 @@ struct cpu_scratch {
     void *acts32, *acts256;    /* rounded rows of x, [entries][D] */
     void *mid32, *mid256;      /* rounded rows of gate, [entries][F] */
     int32_t *slot_rows;        /* [entries] the row of x in each slot */
+    int *tile_task;            /* [entries / CPU_TILE_ROWS] 1 + the task whose rows start the tile, 0: none */
     int32_t *all_rows;         /* [entries] 0, 1, 2 .. */
     float *shared_scale;       /* [entries] of the shared expert */
     struct expert_task *tasks; /* [entries] */
