@@ -14,7 +14,7 @@
 #include "cpu/linear.h"
 
 #define N 512
-#define ROWS 37
+#define ROWS 69 /* more than two tiles a thread of two, which round and pack them at once */
 #define OUT 83
 
 static const uint32_t types[] = {TYPE_Q8_0,  TYPE_Q4_K, TYPE_F32, TYPE_Q4_1,
@@ -154,18 +154,22 @@ static void activations_that_are_not_finite_are_an_error(void **state)
     struct err e = {0};
     struct cpu_matmul table;
     struct cpu_linear_ctx ctx;
-    float y[2 * OUT], bad[2 * N] = {0};
+    static float y[ROWS * OUT], rows[ROWS * N];
     cpu_matmul_init(&table, cpu_isa_best());
     struct pool *pool = pool_create(2, &e);
     assert_non_null(pool);
-    assert_true(cpu_linear_ctx_init(&ctx, pool, &table, 1, N, &e));
-    struct cpu_product p = {{weights[0], types[0], N, OUT}, y, OUT, 0};
-    assert_true(cpu_linear(&ctx, bad, N, 2, &p, 1, false, &e));
-    bad[N + 77] = NAN;
-    assert_false(cpu_linear(&ctx, bad, N, 2, &p, 1, false, &e));
-    assert_int_equal(e.code, ERR_NUMERIC);
-    assert_string_equal(e.text, "activations: not a finite number");
-    cpu_linear_ctx_free(&ctx);
+    for (int slice = 1; slice <= ROWS; slice += ROWS - 1) {
+        assert_true(cpu_linear_ctx_init(&ctx, pool, &table, slice, N, &e));
+        struct cpu_product p = {{weights[0], types[0], N, OUT}, y, OUT, 0};
+        assert_true(cpu_linear(&ctx, rows, N, ROWS, &p, 1, false, &e));
+        rows[(ROWS - 1) * N + 77] = NAN;
+        assert_false(cpu_linear(&ctx, rows, N, ROWS, &p, 1, false, &e));
+        assert_int_equal(e.code, ERR_NUMERIC);
+        assert_string_equal(e.text, "activations: not a finite number");
+        rows[(ROWS - 1) * N + 77] = 0;
+        err_clear(&e);
+        cpu_linear_ctx_free(&ctx);
+    }
     pool_free(pool);
 }
 
