@@ -184,10 +184,12 @@ static void take_the_bands_memory(const char *path, enum strata_draft draft, boo
 static void a_bands_memory_may_be_taken_when_the_prompt_is_over(void **state)
 {
     take_the_bands_memory(PATH, STRATA_DRAFT_OFF, true);
+#ifndef __SANITIZE_THREAD__ /* it is so slow, and more models show it no other threads */
     take_the_bands_memory(MODEL("q4e_odd"), STRATA_DRAFT_LOOKUP, false);
     take_the_bands_memory(MODEL("q4e_fused"), STRATA_DRAFT_MTP, false);
     take_the_bands_memory(MODEL("q3n_legacy"), STRATA_DRAFT_MTP, false);
     take_the_bands_memory(MODEL("q35_plain"), STRATA_DRAFT_MTP, false);
+#endif
 }
 
 static void with_cache_aware_routing_it_stays_and_says_so_once(void **state)
