@@ -52,7 +52,7 @@ class Threads(Case):
         done = subprocess.run(list(before) + [program.STRATA, "run", "-m", DEMO, "-p", "Once", "-n", "0", "-v"] + list(options),
                               stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=PATIENCE_S, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
-        return int(re.search(rb"(\d+) threads", done.stderr).group(1))
+        return int(re.search(rb"(\d+) threads?\b", done.stderr).group(1))
 
     @smoke
     def test_no_more_than_the_mask_has_processors(self):
