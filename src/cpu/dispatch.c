@@ -36,11 +36,13 @@ static void set_x86(struct cpu_matmul *m, enum cpu_isa isa, bool has_vbmi)
     cpu_set_direct_i_avx2(m);
     cpu_set_direct_small_avx2(m);
     cpu_set_direct_nvfp4_avx2(m);
+    cpu_set_ternary_avx2(m);
     if (isa < CPU_ISA_AVX512_PLAIN) {
         cpu_set_tile_avx2(m);
         cpu_set_tile_small_avx2(m);
         cpu_set_tile_k_avx2(m);
         cpu_set_tile_i_avx2(m);
+        cpu_set_tile_ternary_avx2(m);
         return;
     }
     cpu_set_round_avx512(m);
@@ -52,20 +54,24 @@ static void set_x86(struct cpu_matmul *m, enum cpu_isa isa, bool has_vbmi)
         cpu_set_dot_int_avx512(m);
         cpu_set_direct_k_avx512(m);
         cpu_set_direct_i_avx512(m);
+        cpu_set_direct_ternary_avx512(m);
         cpu_set_tile_avx512(m);
         cpu_set_tile_small_avx512(m);
         cpu_set_tile_k_avx512(m);
         cpu_set_tile_i_avx512(m);
+        cpu_set_tile_ternary_avx512(m);
     } else {
         cpu_set_dot_int_avx512_vnni(m);
         cpu_set_direct_k_avx512_vnni(m);
         cpu_set_direct_small_avx512_vnni(m);
         cpu_set_direct_nvfp4_avx512_vnni(m);
         cpu_set_direct_i_avx512_vnni(m);
+        cpu_set_direct_ternary_avx512_vnni(m);
         cpu_set_tile_avx512_vnni(m);
         cpu_set_tile_small_avx512_vnni(m);
         cpu_set_tile_k_avx512_vnni(m);
         cpu_set_tile_i_avx512_vnni(m);
+        cpu_set_tile_ternary_avx512_vnni(m);
         if (has_vbmi)
             cpu_set_direct_i_avx512_vbmi(m);
     }
@@ -74,6 +80,7 @@ static void set_x86(struct cpu_matmul *m, enum cpu_isa isa, bool has_vbmi)
         cpu_set_amx_k(m);
         cpu_set_amx_i(m);
         cpu_set_amx_small(m);
+        cpu_set_amx_ternary(m);
     }
 }
 #endif

@@ -169,6 +169,12 @@ void cpu_tile32_halves(const uint8_t *w, int w_rows, const struct cpu_tile_layou
     multiply(w, w_rows, l, x, rows, y, y_stride, (struct form){.block = 32, .halves = true});
 }
 
+void cpu_tile256(const uint8_t *w, int w_rows, const struct cpu_tile_layout *l,
+                 const struct cpu_tile_acts *x, int rows, float *y, size_t y_stride)
+{
+    multiply(w, w_rows, l, x, rows, y, y_stride, (struct form){.block = 256});
+}
+
 void cpu_tile256_min16(const uint8_t *w, int w_rows, const struct cpu_tile_layout *l,
                        const struct cpu_tile_acts *x, int rows, float *y, size_t y_stride)
 {

@@ -13,7 +13,8 @@ extern cpu_tile_fn cpu_tile32;            /* blocks of 32 */
 extern cpu_tile_fn cpu_tile32_min;        /* and minus the minimum of each, a float, in `scale` */
 extern cpu_tile_fn cpu_tile32_halves;     /* a float scale for each 16 in `scale`, and a correction
                                              for each in `start` and the room of `d` behind it */
-extern cpu_tile_fn cpu_tile256_min16;     /* 256, scales are in the codes, a minimum for each 16 */
+extern cpu_tile_fn cpu_tile256;           /* 256, no scales inside a block */
+extern cpu_tile_fn cpu_tile256_min16;     /* the same, a minimum for each 16 */
 extern cpu_tile_fn cpu_tile256_s16;       /* a scale for each 16 */
 extern cpu_tile_fn cpu_tile256_s32;       /* a scale for each 32 */
 extern cpu_tile_fn cpu_tile256_s32_min32; /* and a minimum for each 32 */
