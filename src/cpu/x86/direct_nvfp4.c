@@ -9,6 +9,9 @@
 #include "cpu/x86/dot_int.h"
 #include "cpu/x86/scales.h"
 #include "cpu/x86/unpack_small.h"
+#ifdef __AVX512VNNI__
+#include "cpu/x86/direct_small_avx512.h" /* three and four rows */
+#endif
 
 #define OFFSET 12
 #define BLOCK_BYTES 36
@@ -139,11 +142,16 @@ static void direct_nvfp4(const void *w, int w_rows, const struct quant_act *x, i
 static void window_nvfp4(const void *w, int w_rows, const struct quant_act *x, int t, int rows,
                          float *y, size_t y_stride)
 {
+#ifdef __AVX512VNNI__
+    for (; rows >= 3; rows -= 4, t += 4, y += 4 * y_stride)
+        cpu_four_nvfp4(w, w_rows, x, t, rows < 4 ? rows : 4, y, y_stride);
+#else
     for (; rows >= 4; rows -= 4, t += 4, y += 4 * y_stride)
         direct_rows(w, w_rows, x, t, 4, y, y_stride);
+#endif
     for (; rows >= 2; rows -= 2, t += 2, y += 2 * y_stride)
         direct_rows(w, w_rows, x, t, 2, y, y_stride);
-    if (rows)
+    if (rows > 0)
         direct_nvfp4(w, w_rows, x, t, y);
 }
 
