@@ -21,6 +21,12 @@ typedef void cpu_dot_float_fn(const void *w, const float *x, size_t x_stride, in
 typedef void cpu_tile_float_fn(const float *w, size_t w_stride, int w_rows, const float *x,
                                size_t x_stride, int n, int rows, float *y, size_t y_stride);
 
+/* The same for weight rows of a float type, one after the other in the file's bytes, and at most
+ * CPU_WINDOW_FLOAT_ROWS rows of x: a window. */
+#define CPU_WINDOW_FLOAT_ROWS 4
+typedef void cpu_window_float_fn(const void *w, int w_rows, const float *x, size_t x_stride, int n,
+                                 int rows, float *y, size_t y_stride);
+
 /* n values of a weight row of a float type, exactly, for tiles. */
 typedef void cpu_widen_fn(const void *w, int n, float *out);
 
@@ -94,6 +100,7 @@ typedef bool cpu_round_fn(const float *x, int n, struct quant_act *a, int row);
 struct cpu_matmul {
     cpu_dot_float_fn *dot_float[TENSOR_TYPES]; /* QUANT_FLOAT types; --exact-activations decodes a
                                                   row of another type and takes TYPE_F32 */
+    cpu_window_float_fn *window_float[TENSOR_TYPES]; /* F16, BF16; NULL: there is none */
     cpu_widen_fn *widen[TENSOR_TYPES]; /* F16, BF16; NULL: quant_decode */
     cpu_tile_float_fn *tile_float;     /* NULL: there is none */
     quant_unpack_fn *unpack[TENSOR_TYPES];     /* QUANT_INT32 and QUANT_INT256 types */

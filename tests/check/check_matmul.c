@@ -14,9 +14,9 @@
 #define UNWRITTEN 0x7fc0a5a5u /* a NaN that no kernel makes */
 
 /* The tables are walked entry by entry; this fails to build when the struct gets an entry that
- * the functions below do not know: six arrays by type and one of two functions, five integer
+ * the functions below do not know: seven arrays by type and one of two functions, five integer
  * dots, the tile of floats, the packing of tiles and the rounding. */
-_Static_assert(sizeof(struct cpu_matmul) == (8 * TENSOR_TYPES + 8) * sizeof(void (*)(void)),
+_Static_assert(sizeof(struct cpu_matmul) == (9 * TENSOR_TYPES + 8) * sizeof(void (*)(void)),
                "a kernel of struct cpu_matmul is not checked");
 
 static struct cpu_matmul c_table, table;
@@ -558,6 +558,42 @@ static void check_tile_float(struct check *c, const char *isa, int n)
     }
 }
 
+/* Weight rows that end where memory ends, times a window. */
+static void check_window_float(struct check *c, uint32_t type, const char *isa, int n)
+{
+    for (int i = 0; i < 8; i++) {
+        int w_rows = 1 + i * 3 % 7, rows = 1 + i % CPU_WINDOW_FLOAT_ROWS, y_stride = w_rows + i % 3;
+        int x_stride = n + i % 5;
+        size_t bytes = tensor_row_bytes(type, (uint64_t)n);
+        uint8_t *w = check_edge(0, bytes * (size_t)w_rows);
+        size_t values = (size_t)((rows - 1) * x_stride + n);
+        float *x = check_edge(1, values * sizeof *x);
+        float expected[CPU_WINDOW_FLOAT_ROWS];
+        struct check_buffer y = check_buffer_new((size_t)(rows * y_stride) * 4, 4);
+        float *got = (float *)y.data;
+        for (int k = 0; k < rows * y_stride; k++)
+            ((uint32_t *)y.data)[k] = UNWRITTEN;
+        fill_blocks(c, type, w, n * w_rows, (enum fill)(i % FILLS));
+        check_fill(c, x, values, i % 4 ? CHECK_ORDINARY : (enum check_values)(i % CHECK_VALUES));
+        table.window_float[type](w, w_rows, x, (size_t)x_stride, n, rows, got, (size_t)y_stride);
+        bool ok = check_buffer_intact(&y);
+        for (int r = 0; r < y_stride; r++) {
+            if (r < w_rows)
+                c_table.dot_float[type](w + (size_t)r * bytes, x, (size_t)x_stride, n, rows,
+                                        expected, 1);
+            for (int t = 0; t < rows; t++) {
+                uint32_t bits;
+                memcpy(&bits, &got[t * y_stride + r], 4);
+                ok = ok && (r < w_rows ? check_same(&expected[t], &got[t * y_stride + r], 1)
+                                       : bits == UNWRITTEN);
+            }
+        }
+        check_ok(c, ok, "%s float window of %s, n %d, %d x %d rows", isa,
+                 tensor_type_info(type)->name, n, w_rows, rows);
+        check_buffer_free(&y);
+    }
+}
+
 static void check_widen(struct check *c, uint32_t type, const char *isa, int n)
 {
     uint8_t *w = check_edge(0, tensor_row_bytes(type, (uint64_t)n));
@@ -670,6 +706,8 @@ static void run(struct check *c, enum cpu_isa isa)
                     check_dot_float_rows(c, type, name, float_lengths[i], fill);
                 if (table.tile_float && type == TYPE_F32)
                     check_tile_float(c, name, float_lengths[i]);
+                if (table.window_float[type])
+                    check_window_float(c, type, name, float_lengths[i]);
                 if (table.widen[type])
                     check_widen(c, type, name, float_lengths[i]);
             }

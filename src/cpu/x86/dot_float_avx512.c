@@ -37,31 +37,53 @@ INLINE float add_tree(__m512 low, __m512 high)
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
 }
 
-/* `rows` (1 to 4) x rows at once share the loads of w. */
-INLINE void dot_rows(const uint8_t *w, const float *x, size_t x_stride, int n, float *y,
-                     size_t y_stride, enum kind kind, const int rows)
+/* gcc takes a value from memory again for each of its uses; this keeps it in a register. */
+INLINE __m512 held(__m512 v)
 {
-    __m512 chain[4][2];
-    for (int r = 0; r < rows; r++)
-        chain[r][0] = chain[r][1] = _mm512_setzero_ps();
+    __asm__("" : "+v"(v));
+    return v;
+}
+
+/* chain[c] of each weight row and x row += 16 values from value i on, or with is_tail those of the
+ * mask: others are not read, and chains without a value stay as they are. */
+INLINE void add_16(const uint8_t *w, size_t w_bytes, const int w_rows, const float *x,
+                   size_t x_stride, const int rows, int i, const bool is_tail, __mmask16 mask,
+                   const enum kind kind, const int c, __m512 (*chain)[4][2])
+{
+    __m512 v[2];
+    for (int j = 0; j < w_rows; j++)
+        v[j] = load16(w + (size_t)j * w_bytes, i, kind, mask);
+    for (int r = 0; r < rows; r++) {
+        __m512 a = _mm512_maskz_loadu_ps(mask, x + (size_t)r * x_stride + i);
+        if (w_rows > 1)
+            a = held(a);
+        for (int j = 0; j < w_rows; j++)
+            chain[j][r][c] = is_tail ? _mm512_mask3_fmadd_ps(v[j], a, chain[j][r][c], mask)
+                                     : _mm512_fmadd_ps(v[j], a, chain[j][r][c]);
+    }
+}
+
+/* `rows` (1 to 4) x rows at once share the loads of w, and `w_rows` (1 or 2) weight rows those of
+ * x. */
+INLINE void dot_rows(const uint8_t *w, size_t w_bytes, const int w_rows, const float *x,
+                     size_t x_stride, int n, float *y, size_t y_stride, const enum kind kind,
+                     const int rows)
+{
+    __m512 chain[2][4][2];
     int i = 0;
+    for (int j = 0; j < w_rows; j++)
+        for (int r = 0; r < rows; r++)
+            chain[j][r][0] = chain[j][r][1] = _mm512_setzero_ps();
     for (; i + 32 <= n; i += 32) {
-        for (int c = 0; c < 2; c++) {
-            __m512 v = load16(w, i + 16 * c, kind, 0xffff);
-            for (int r = 0; r < rows; r++)
-                chain[r][c] = _mm512_fmadd_ps(
-                    v, _mm512_loadu_ps(x + (size_t)r * x_stride + i + 16 * c), chain[r][c]);
-        }
+        for (int c = 0; c < 2; c++)
+            add_16(w, w_bytes, w_rows, x, x_stride, rows, i + 16 * c, false, 0xffff, kind, c,
+                   chain);
     }
-    for (int c = 0; c < 2 && i < n; c++, i += 16) {
-        __mmask16 mask = mask_of(n - i);
-        __m512 v = load16(w, i, kind, mask);
-        for (int r = 0; r < rows; r++) /* chains without a value stay as they are */
-            chain[r][c] = _mm512_mask3_fmadd_ps(
-                v, _mm512_maskz_loadu_ps(mask, x + (size_t)r * x_stride + i), chain[r][c], mask);
-    }
-    for (int r = 0; r < rows; r++)
-        y[(size_t)r * y_stride] = add_tree(chain[r][0], chain[r][1]);
+    for (int c = 0; c < 2 && i < n; c++, i += 16)
+        add_16(w, w_bytes, w_rows, x, x_stride, rows, i, true, mask_of(n - i), kind, c, chain);
+    for (int j = 0; j < w_rows; j++)
+        for (int r = 0; r < rows; r++)
+            y[(size_t)r * y_stride + (size_t)j] = add_tree(chain[j][r][0], chain[j][r][1]);
 }
 
 INLINE void dot(const uint8_t *w, const float *x, size_t x_stride, int n, int rows, float *y,
@@ -69,11 +91,48 @@ INLINE void dot(const uint8_t *w, const float *x, size_t x_stride, int n, int ro
 {
     int t = 0;
     for (; t + 4 <= rows; t += 4)
-        dot_rows(w, x + (size_t)t * x_stride, x_stride, n, y + (size_t)t * y_stride, y_stride, kind,
-                 4);
+        dot_rows(w, 0, 1, x + (size_t)t * x_stride, x_stride, n, y + (size_t)t * y_stride, y_stride,
+                 kind, 4);
     for (; t < rows; t++)
-        dot_rows(w, x + (size_t)t * x_stride, x_stride, n, y + (size_t)t * y_stride, y_stride, kind,
-                 1);
+        dot_rows(w, 0, 1, x + (size_t)t * x_stride, x_stride, n, y + (size_t)t * y_stride, y_stride,
+                 kind, 1);
+}
+
+/* Weight rows of 16-bit floats, two at a time. */
+INLINE void window_of(const uint8_t *w, int w_rows, const float *x, size_t x_stride, int n, float *y,
+                      size_t y_stride, const enum kind kind, const int rows)
+{
+    size_t bytes = 2 * (size_t)n;
+    int j = 0;
+    for (; j + 2 <= w_rows; j += 2)
+        dot_rows(w + (size_t)j * bytes, bytes, 2, x, x_stride, n, y + j, y_stride, kind, rows);
+    if (j < w_rows)
+        dot_rows(w + (size_t)j * bytes, bytes, 1, x, x_stride, n, y + j, y_stride, kind, rows);
+}
+
+INLINE void window(const uint8_t *w, int w_rows, const float *x, size_t x_stride, int n, int rows,
+                   float *y, size_t y_stride, const enum kind kind)
+{
+    if (rows == 4)
+        window_of(w, w_rows, x, x_stride, n, y, y_stride, kind, 4);
+    else if (rows == 3)
+        window_of(w, w_rows, x, x_stride, n, y, y_stride, kind, 3);
+    else if (rows == 2)
+        window_of(w, w_rows, x, x_stride, n, y, y_stride, kind, 2);
+    else
+        window_of(w, w_rows, x, x_stride, n, y, y_stride, kind, 1);
+}
+
+static void window_f16(const void *w, int w_rows, const float *x, size_t x_stride, int n, int rows,
+                       float *y, size_t y_stride)
+{
+    window(w, w_rows, x, x_stride, n, rows, y, y_stride, KIND_F16);
+}
+
+static void window_bf16(const void *w, int w_rows, const float *x, size_t x_stride, int n, int rows,
+                        float *y, size_t y_stride)
+{
+    window(w, w_rows, x, x_stride, n, rows, y, y_stride, KIND_BF16);
 }
 
 /* --- tiles: 4 weight rows times 3 x rows have 24 of the 32 registers for their chains --- */
@@ -91,13 +150,6 @@ INLINE void dot(const uint8_t *w, const float *x, size_t x_stride, int n, int ro
 struct chains {
     __m512 v[2];
 };
-
-/* gcc takes a value from memory again for each of its uses; this keeps it in a register. */
-INLINE __m512 held(__m512 v)
-{
-    __asm__("" : "+v"(v));
-    return v;
-}
 
 /* Values `from` to `to` - 1, a multiple of 32; the first ones start the chains. chain[j][r] is of w[j]
  * and x[r], r < rows. */
@@ -196,4 +248,6 @@ INLINE void widen(const uint8_t *w, int n, float *out, enum kind kind)
 void cpu_set_dot_float_avx512(struct cpu_matmul *m)
 {
     set_kernels(m);
+    m->window_float[TYPE_F16] = window_f16;
+    m->window_float[TYPE_BF16] = window_bf16;
 }
