@@ -90,21 +90,7 @@ INLINE void few(const uint8_t *b, int w_rows, const struct quant_act *x, int t, 
         few(w, w_rows, x, t, y, y_stride, rows, bytes, values, scaling, most_##name,              \
             codes_##name, four_d_##name);                                                         \
     }                                                                                             \
-    static void direct_##name(const void *w, int w_rows, const struct quant_act *x, int t,        \
-                              float *y)                                                           \
-    {                                                                                             \
-        few_##name(w, w_rows, x, t, y, 0, 1);                                                     \
-    }                                                                                             \
-    void FEW(name)(const void *w, int w_rows, const struct quant_act *x, int t, int rows,         \
-                   float *y, size_t y_stride)                                                     \
-    {                                                                                             \
-        if (rows == 1)                                                                            \
-            direct_##name(w, w_rows, x, t, y);                                                    \
-        else if (FEW_MOST == 2 || rows == 2)                                                      \
-            few_##name(w, w_rows, x, t, y, y_stride, 2);                                          \
-        else                                                                                      \
-            few_##name(w, w_rows, x, t, y, y_stride, FEW_MOST);                                   \
-    }
+    DIRECT_FUNCTIONS(name)
 TYPES_32(DIRECT)
 
 #define SET(name, TYPE, bytes, values, scaling) m->direct[TYPE_##TYPE] = direct_##name;

@@ -42,4 +42,23 @@ INLINE void prefetch_ahead(const uint8_t *b, int bytes)
         __builtin_prefetch((const void *)((uintptr_t)b + 2048 + (uintptr_t)i));
 }
 
+/* The functions of a type, by its few_NAME(.., rows), whose `rows` is constant: direct_NAME for one row
+ * of activations and the kernel for windows. */
+#define DIRECT_FUNCTIONS(name)                                                             \
+    static void direct_##name(const void *w, int w_rows, const struct quant_act *x, int t, \
+                              float *y)                                                    \
+    {                                                                                      \
+        few_##name(w, w_rows, x, t, y, 0, 1);                                              \
+    }                                                                                      \
+    void FEW(name)(const void *w, int w_rows, const struct quant_act *x, int t, int rows,  \
+                   float *y, size_t y_stride)                                              \
+    {                                                                                      \
+        if (rows == 1)                                                                     \
+            direct_##name(w, w_rows, x, t, y);                                             \
+        else if (FEW_MOST == 2 || rows == 2)                                               \
+            few_##name(w, w_rows, x, t, y, y_stride, 2);                                   \
+        else                                                                               \
+            few_##name(w, w_rows, x, t, y, y_stride, FEW_MOST);                            \
+    }
+
 #endif
