@@ -27,16 +27,15 @@
 #define DIRECT_ROWS_256 2
 #define WINDOW_ROWS_256 8 /* where a kernel takes several of them at once */
 /* Activation rows from which on products are made by tiles and panels, and from which on these are
- * faster than windows where there are any. For blocks of 32: Q8_0 and Q2_0 take as long for 6 to 7
- * rows as a panel for 16. Tiles took longer than windows for 5 rows, with weights in the L2 cache and
- * whatever the set and the type: half as long again on average; for 6 rows as long with VNNI, longer
- * with AVX2. On ARM a window of 8 takes fewer instructions than a tile for every type. */
+ * faster than windows where there are any. Windows of blocks of 32 are faster as long as there are any
+ * (8 rows), but for few types and sets (Q5_0 and Q5_1 without VNNI); for blocks of 256 tiles took longer
+ * for 5 rows, with weights in the L2 cache and whatever the set and the type: half as long again on
+ * average. On ARM a window of 8 takes fewer instructions than a tile for every type. */
 #define TILE_ROWS_LEAST 5
-#if defined(__aarch64__)
 #define TILE_ROWS_32 9
+#if defined(__aarch64__)
 #define TILE_ROWS_256 9
 #else
-#define TILE_ROWS_32 7
 #define TILE_ROWS_256 TILE_ROWS_LEAST
 #endif
 /* Bytes of weight records that one worker holds, of the L2 cache. */
