@@ -272,6 +272,9 @@ static void a_state_of_other_routing_is_fed_again(void **state)
         int keep;
         uint64_t fed_again;
     } loads[] = {{NULL, 0, STEPS}, {"0", 0, STEPS}, {"0.85", 0, 0}, {"0.8", 0, STEPS}, {"0.85", 1, STEPS}};
+#ifdef __SANITIZE_THREAD__
+    skip(); /* it is so slow, and this shows it no other threads than the tests above */
+#endif
     int32_t ids[STEPS];
     struct strata_error e = {0};
     struct strata_options o = {.ctx = 256, .arena = "20%", .moce = "0.85"};
