@@ -189,12 +189,6 @@ static void guess_far(struct backend *b, const struct mixture_params *p, struct 
     source->guess(source->ctx, &g);
 }
 
-static bool is_cancelled(const struct batch *batch, struct err *e)
-{
-    return batch->cancel && atomic_load(batch->cancel) &&
-           !err_set(e, ERR_INTERRUPTED, "interrupted");
-}
-
 /* Residents and the shared expert are computed while the missing experts are read; each of those is
  * computed when it arrives. The sum does not depend on the order. */
 bool mixture_run(struct backend *b, const struct mixture_params *p, const struct mixture_weights *w,
@@ -219,7 +213,7 @@ bool mixture_run(struct backend *b, const struct mixture_params *p, const struct
         b->shared_expert(b, t->in + first, batch->rows - at < tile ? batch->rows - at : tile, p->embd,
                          &w->shared_gate, &w->shared_up, &w->shared_down, &w->shared_scale,
                          t->shared + first);
-        ok = !is_cancelled(batch, e); /* a long band has many tiles */
+        ok = !batch_is_cancelled(batch, e); /* a long band has many tiles */
     }
     while (ok) {
         struct expert_record records[AT_ONCE];
@@ -234,7 +228,7 @@ bool mixture_run(struct backend *b, const struct mixture_params *p, const struct
             jobs[i] = make_job(p, w, t, &records[i]);
         b->experts(b, t->in, p->embd, jobs, n, t->sum);
         ok = b->finish(b, e); /* before `next` may take the records away */
-        ok = ok && !is_cancelled(batch, e);
+        ok = ok && !batch_is_cancelled(batch, e);
     }
     backend_lap(b, LAP_READS);
     source->end(source->ctx);

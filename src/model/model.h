@@ -115,6 +115,12 @@ struct batch {
     void *progress_ctx;
 };
 
+static inline bool batch_is_cancelled(const struct batch *batch, struct err *e)
+{
+    return batch->cancel && atomic_load(batch->cancel) &&
+           !err_set(e, ERR_INTERRUPTED, "interrupted");
+}
+
 /* The forward pass. On success the state holds `rows` more tokens. After an error the state is
  * spoiled (parts are ahead of others): restore a snapshot. Errors name the layer. */
 bool model_forward(struct model *m, struct model_state *s, const struct batch *batch,

@@ -20,12 +20,6 @@ static int tile_rows(const struct pass *p, int first)
     return left < p->m->tile ? left : p->m->tile;
 }
 
-static bool cancelled(struct pass *p)
-{
-    return p->batch->cancel && atomic_load(p->batch->cancel) &&
-           !err_set(p->e, ERR_INTERRUPTED, "interrupted");
-}
-
 /* Weights of these stages are there. While the trunk is still being read this may take a while. */
 static bool have_weights(struct pass *p, int stage)
 {
@@ -51,14 +45,14 @@ static bool run_layer(struct pass *p, int i)
     for (int at = 0; at < rows; at += tile) {
         if (p->batch->dump)
             steps->show(p, i, "in", at, tile_rows(p, at));
-        if (cancelled(p) || !steps->mix(p, i, at, tile_rows(p, at)))
+        if (batch_is_cancelled(p->batch, p->e) || !steps->mix(p, i, at, tile_rows(p, at)))
             return false;
     }
     if (!mixture_run(p->b, steps->moe, steps->mixture(p, i), p->moe, tile, p->experts, p->batch, i,
                      p->e))
         return false;
     for (int at = 0; at < rows; at += tile) {
-        if (cancelled(p))
+        if (batch_is_cancelled(p->batch, p->e))
             return false;
         steps->write_back(p, i, at, tile_rows(p, at));
     }
@@ -76,7 +70,7 @@ static bool give_logits(struct pass *p, const struct pass_scratch *t)
         size_t count = (size_t)r * (size_t)vocab;
         p->steps->head(p, at, r, t->logits);
         backend_lap(p->b, LAP_OTHER);
-        if (cancelled(p) || !p->b->finish(p->b, p->e) ||
+        if (batch_is_cancelled(p->batch, p->e) || !p->b->finish(p->b, p->e) ||
             !p->b->read(p->b, t->host_logits, t->logits, count * sizeof(float), p->e))
             return false;
         for (size_t j = 0; j < count; j++)
@@ -105,8 +99,8 @@ bool pass_run(struct pass *p, const struct pass_scratch *t)
     for (int at = 0; ok && at < rows; at += tile)
         p->steps->embed(p, at, tile_rows(p, at));
     for (int i = 0; ok && i < layers; i++) {
-        ok = !cancelled(p) && have_weights(p, weights_stage_of_layer(i + ROUTERS_AHEAD)) &&
-             run_layer(p, i);
+        ok = !batch_is_cancelled(p->batch, p->e) &&
+             have_weights(p, weights_stage_of_layer(i + ROUTERS_AHEAD)) && run_layer(p, i);
         if (ok && p->batch->progress)
             p->batch->progress(p->batch->progress_ctx, i + 1, layers);
     }
@@ -140,7 +134,7 @@ bool pass_draft(struct pass *p, const struct pass_scratch *t)
     p->batch = &quiet;
     for (int at = 0; at < rows; at += p->m->tile)
         p->steps->embed(p, at, tile_rows(p, at));
-    bool ok = !cancelled(p) && run_layer(p, p->m->info.layers);
+    bool ok = !batch_is_cancelled(p->batch, p->e) && run_layer(p, p->m->info.layers);
     p->b->layer = -1;
     ok = ok && (asked->wanted == LOGITS_NONE || give_logits(p, t));
     p->batch = asked;
