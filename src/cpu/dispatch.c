@@ -72,8 +72,10 @@ static void set_x86(struct cpu_matmul *m, enum cpu_isa isa, bool has_vbmi)
         cpu_set_tile_k_avx512_vnni(m);
         cpu_set_tile_i_avx512_vnni(m);
         cpu_set_tile_ternary_avx512_vnni(m);
-        if (has_vbmi)
+        if (has_vbmi) {
             cpu_set_direct_i_avx512_vbmi(m);
+            cpu_set_direct_small_avx512_vbmi(m);
+        }
     }
     if (isa == CPU_ISA_AMX) {
         cpu_set_amx(m);

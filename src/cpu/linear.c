@@ -370,6 +370,9 @@ static void direct_rows(const struct cpu_matmul *table, const struct cpu_weight 
     size_t bytes = tensor_row_bytes(w->type, (uint64_t)w->n_in);
     int group = bytes < GROUP_BYTES ? (int)(GROUP_BYTES / bytes) : 1;
     cpu_window_fn *window = table->window[w->type];
+    cpu_direct_fn *direct = table->direct[w->type];
+    if (w->n_in <= CPU_SHORT_N && table->direct_short[w->type])
+        direct = table->direct_short[w->type];
     for (int g = r0; g < r1; g += group) {
         const uint8_t *first = (const uint8_t *)w->data + (size_t)g * bytes;
         int n = smaller(group, r1 - g);
@@ -380,7 +383,7 @@ static void direct_rows(const struct cpu_matmul *table, const struct cpu_weight 
             continue;
         }
         for (int t = 0; t < rows; t++)
-            table->direct[w->type](first, n, x, t0 + t, y + (size_t)t * y_stride + (g - r0));
+            direct(first, n, x, t0 + t, y + (size_t)t * y_stride + (g - r0));
     }
 }
 

@@ -38,6 +38,7 @@ typedef void cpu_dot_int_fn(const struct quant_row *w, const struct quant_act *x
  * row t, with the bits of unpacking each row and cpu_dot_int_fn, but without writing the integers
  * to memory. x->n is at most CPU_DIRECT_MOST_N. */
 #define CPU_DIRECT_MOST_N 16384
+#define CPU_SHORT_N 1024 /* what is a short row, for kernels that take several side by side */
 typedef void cpu_direct_fn(const void *w, int w_rows, const struct quant_act *x, int t, float *y);
 
 /* The same for activation rows t to t + rows - 1, results to y[i * y_stride + r]: weights are read
@@ -105,6 +106,7 @@ struct cpu_matmul {
     cpu_tile_float_fn *tile_float;     /* NULL: there is none */
     quant_unpack_fn *unpack[TENSOR_TYPES];     /* QUANT_INT32 and QUANT_INT256 types */
     cpu_direct_fn *direct[TENSOR_TYPES];       /* NULL: the type has no such kernel */
+    cpu_direct_fn *direct_short[TENSOR_TYPES]; /* for weight rows up to CPU_SHORT_N; NULL: direct */
     cpu_window_fn *window[TENSOR_TYPES];       /* the same; those who have it have direct */
     struct cpu_tile tile[TENSOR_TYPES];
     cpu_tile_pack_fn *tile_pack; /* where any type has a tile form */

@@ -14,9 +14,9 @@
 #define UNWRITTEN 0x7fc0a5a5u /* a NaN that no kernel makes */
 
 /* The tables are walked entry by entry; this fails to build when the struct gets an entry that
- * the functions below do not know: seven arrays by type and one of two functions, five integer
+ * the functions below do not know: eight arrays by type and one of two functions, five integer
  * dots, the tile of floats, the packing of tiles and the rounding. */
-_Static_assert(sizeof(struct cpu_matmul) == (9 * TENSOR_TYPES + 8) * sizeof(void (*)(void)),
+_Static_assert(sizeof(struct cpu_matmul) == (10 * TENSOR_TYPES + 8) * sizeof(void (*)(void)),
                "a kernel of struct cpu_matmul is not checked");
 
 static struct cpu_matmul c_table, table;
@@ -304,9 +304,13 @@ static void check_direct_rows(struct check *c, uint32_t type, const char *isa, i
         c_table.unpack[type](w + (size_t)r * bytes, n, &row.row);
         dot_of(&c_table, type)(&row.row, acts, t, 1, &expected[r], 1);
     }
-    table.direct[type](w, w_rows, acts, t, (float *)y.data);
-    check_ok(c, same_results(expected, &y, w_rows, 1), "%s direct %s, n %d, %d rows, fill %d", isa,
-             tensor_type_info(type)->name, n, w_rows, fill);
+    cpu_direct_fn *const direct[] = {table.direct[type],
+                                     n <= CPU_SHORT_N ? table.direct_short[type] : NULL};
+    for (int i = 0; i < 2 && direct[i]; i++) {
+        direct[i](w, w_rows, acts, t, (float *)y.data);
+        check_ok(c, same_results(expected, &y, w_rows, 1), "%s direct%s %s, n %d, %d rows, fill %d",
+                 isa, i ? " short" : "", tensor_type_info(type)->name, n, w_rows, fill);
+    }
     row_free(&row);
     check_buffer_free(&y);
 }

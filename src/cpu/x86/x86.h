@@ -33,6 +33,7 @@ void cpu_set_direct_k_avx512_vnni(struct cpu_matmul *m);
 void cpu_set_direct_i_avx512(struct cpu_matmul *m);
 void cpu_set_direct_i_avx512_vnni(struct cpu_matmul *m);
 void cpu_set_direct_i_avx512_vbmi(struct cpu_matmul *m); /* with VNNI */
+void cpu_set_direct_small_avx512_vbmi(struct cpu_matmul *m);
 void cpu_set_direct_ternary_avx512(struct cpu_matmul *m);
 void cpu_set_direct_ternary_avx512_vnni(struct cpu_matmul *m);
 void cpu_set_unpack_small_avx512(struct cpu_matmul *m);

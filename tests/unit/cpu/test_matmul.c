@@ -208,6 +208,7 @@ static void a_set_has_each_kind_of_kernel_that_a_lesser_one_has(void **state)
             bool tile = lesser.tile[type].unpack || lesser.panel[type];
             if ((tile && !m.tile[type].unpack && !m.panel[type]) ||
                 (lesser.direct[type] && !m.direct[type]) ||
+                (lesser.direct_short[type] && !m.direct_short[type]) ||
                 (lesser.window[type] && !m.window[type]) ||
                 (lesser.widen[type] && !m.widen[type]) || (lesser.tile_float && !m.tile_float))
                 fail_msg("%s lacks a kernel of %s for %s", cpu_isa_name(isa), cpu_isa_name(before),
