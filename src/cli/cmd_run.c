@@ -11,6 +11,7 @@
 #include "cli/output.h"
 #include "cli/profile.h"
 #include "cli/report.h"
+#include "session/session.h"
 
 struct run {
     const struct options *o;
@@ -22,6 +23,8 @@ struct run {
     struct answer answer;
     bool is_ended; /* its line */
     struct strata_stats stats; /* at the end */
+    bool has_outlook;
+    struct session_outlook outlook;
     struct profile profile;
     double memory_gb_s;
 };
@@ -196,6 +199,8 @@ static bool print_json(struct run *r, struct strata_error *e)
         "], \"prompt_tokens\": %zu, \"tokens\": %zu, \"finish_reason\": \"%s\", \"seed\": %llu, ",
         r->n, a->n, answer_finish_name(a->finish), (unsigned long long)r->sampling.seed);
     report_keys(&r->stats, &out);
+    if (r->has_outlook)
+        report_outlook_keys(&r->outlook, &out);
     profile_keys(&r->profile, r->memory_gb_s, &out);
     json_puts(&out, "}\n");
     return output_json(&out, e);
@@ -228,8 +233,12 @@ static bool print_line(struct run *r, struct strata_error *e)
         message_note("%s%s", r->answer.finish == ANSWER_INTERRUPTED ? "interrupted; " : "",
                      line.text);
     json_out_free(&line);
-    if (!option_given(r->o, OPTION_IO))
-        report_outlook(r->model, option_text(r->o, OPTION_MODEL));
+    struct json_out outlook = {0};
+    if (r->has_outlook)
+        report_outlook_line(&r->outlook, &outlook);
+    if (outlook.bytes && !outlook.failed)
+        message_note("%s", outlook.text);
+    json_out_free(&outlook);
     return true;
 }
 
@@ -265,6 +274,7 @@ static void print_profile(const struct run *r)
 static bool print_end(struct run *r, struct strata_error *e)
 {
     bool is_json = option_given(r->o, OPTION_JSON);
+    r->has_outlook = report_outlook(r->model, option_text(r->o, OPTION_MODEL), &r->outlook);
     if ((!is_json && !print_line(r, e)) ||
         (option_given(r->o, OPTION_EXPLAIN) && !report_waits(r->model, e)) ||
         (option_given(r->o, OPTION_PROFILE) && !measure(r, e)))

@@ -88,23 +88,86 @@ bool report_file(const char *path, const struct strata_stats *s, struct strata_e
     return ok;
 }
 
-void report_outlook(struct strata_model *m, const char *path)
+bool report_outlook(struct strata_model *m, const char *path, struct session_outlook *out)
 {
     struct probe p;
-    struct session_outlook out;
+    struct io_drive drive;
     struct err ignored;
     err_clear(&ignored);
+    bool is_probed = probe_recall(path, &p);
+    if (is_probed)
+        drive = probe_drive(&p);
+    bool ok =
+        session_forecast_run(m, is_probed ? &drive : NULL, kept_read_compute(m), out, &ignored);
     kept_write_compute(m, session_compute_ms(m));
-    if (!probe_recall(path, &p))
-        return;
-    struct io_drive drive = probe_drive(&p);
-    if (!session_forecast_run(m, &drive, &out, &ignored) || !out.is_known)
-        return;
-    message_note(
-        "forecast for the answer: %.1f to %.1f tokens a second, waiting %.1f to %.1f ms for "
-        "the drive; it was %.1f, waiting %.1f ms",
-        out.tok_s.least, out.tok_s.most, out.wait_ms.least, out.wait_ms.most, out.real_tok_s,
-        out.real_wait_ms);
+    return ok && out->is_known;
+}
+
+static void put_range(const struct plan_range *r, int digits, struct json_out *out)
+{
+    json_putf(out, "%.*f", digits, r->least);
+    if (r->most > r->least)
+        json_putf(out, " to %.*f", digits, r->most);
+}
+
+/* What a forecast takes from elsewhere than this model, machine and drive. */
+static void put_assumed(const struct session_outlook *o, struct json_out *out)
+{
+    const char *const assumed[] = {o->reads && o->by_trunk ? "the drive as the trunk was read"
+                                                           : NULL,
+                                   o->reads && !o->by_profile ? "routing as in other models" : NULL,
+                                   o->by_itself ? "computing as in this run" : NULL};
+    const char *before = " (";
+    for (size_t i = 0; i < sizeof assumed / sizeof *assumed; i++) {
+        if (!assumed[i])
+            continue;
+        json_putf(out, "%s%s", before, assumed[i]);
+        before = ", ";
+    }
+    if (*before == ',')
+        json_puts(out, ")");
+}
+
+void report_outlook_line(const struct session_outlook *o, struct json_out *out)
+{
+    json_puts(out, "forecast for the answer: ");
+    if (o->reads || !o->by_itself) {
+        put_range(&o->tok_s, 1, out);
+        json_puts(out, " tokens a second, ");
+    }
+    if (o->reads) {
+        json_puts(out, "waiting ");
+        put_range(&o->wait_ms, 1, out);
+        json_puts(out, " ms for the drive");
+    } else {
+        json_puts(out, "no waiting for the drive");
+    }
+    put_assumed(o, out);
+    json_putf(out, "; it was %.1f, waiting %.1f ms", o->real_tok_s, o->real_wait_ms);
+}
+
+static void put_pair(const char *key, const struct plan_range *r, struct json_out *out)
+{
+    json_putf(out, "\"%s\": [", key);
+    json_put_f64(out, r->least);
+    json_puts(out, ", ");
+    json_put_f64(out, r->most);
+    json_puts(out, "], ");
+}
+
+void report_outlook_keys(const struct session_outlook *o, struct json_out *out)
+{
+    json_puts(out, ", \"forecast\": {");
+    put_pair("tok_s", &o->tok_s, out);
+    put_pair("wait_ms", &o->wait_ms, out);
+    json_putf(out, "\"drive\": \"%s\", \"routing\": \"%s\", \"computing\": \"%s\"}",
+              !o->reads     ? "unused"
+              : o->by_trunk ? "trunk"
+                            : "probe",
+              !o->reads       ? "unused"
+              : o->by_profile ? "profile"
+                              : "assumed",
+              o->by_itself ? "run" : "kept");
 }
 
 bool report_waits(struct strata_model *m, struct strata_error *e)

@@ -15,10 +15,14 @@ void report_line(const struct strata_stats *s, uint64_t answered, const uint64_t
 void report_keys(const struct strata_stats *s, struct json_out *out);
 /* --stats FILE */
 bool report_file(const char *path, const struct strata_stats *s, struct strata_error *e);
-/* What was to be expected of the answer's speed by what `strata probe` kept of the drive and the
- * popularity profile, beside what it was; nothing when one of them is not there. Keeps the time of a
- * token besides waiting for the plans of later runs. */
-void report_outlook(struct strata_model *m, const char *path);
+struct session_outlook;
+/* What was to be expected of the answer's speed, by what is known of drive, routing and machine, and
+ * what it was (session.h). False: there is nothing to tell. Keeps the time of a token besides waiting
+ * for the plans and forecasts of later runs. `path` is the model's. */
+bool report_outlook(struct strata_model *m, const char *path, struct session_outlook *out);
+/* In words, without a line break, and as the key `forecast` behind others. */
+void report_outlook_line(const struct session_outlook *o, struct json_out *out);
+void report_outlook_keys(const struct session_outlook *o, struct json_out *out);
 /* --explain: what was waited for, on stderr. */
 bool report_waits(struct strata_model *m, struct strata_error *e);
 

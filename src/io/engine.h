@@ -96,6 +96,9 @@ struct io {
     bool is_wanting, was_wanted; /* io_set_wanting; something is wanted since wanted_since */
 };
 
+/* The engine `sim` alone. */
+void io_sim_slow_down(const struct io *io, struct io_drive *d);
+
 extern const struct io_engine io_engine_pread, io_engine_sim, io_engine_fake, io_engine_uring,
     io_engine_virtual;
 

@@ -201,6 +201,14 @@ static bool start_engine(struct io *io, struct err *e)
     return err_set(e, ERR_USAGE, "--io: \"%s\" is not one of uring, pread, sim and fake", text);
 }
 
+void io_drive_through(const struct io *io, struct io_drive *d)
+{
+    if (io->engine == &io_engine_fake)
+        *d = (struct io_drive){0};
+    else if (io->engine == &io_engine_sim)
+        io_sim_slow_down(io, d);
+}
+
 struct io *io_create(const char *const *paths, int n, const struct io_options *o, struct err *e)
 {
     struct io *io = mem_alloc(sizeof *io, "I/O", e);

@@ -63,6 +63,9 @@ struct io_drive {
     /* Likewise, time of a processor: who works while the read ends goes without it. */
     double cpu_us, cpu_byte_us;
 };
+struct io;
+/* What the engine makes of the drive: `sim` slows it down, `fake` needs no time. */
+void io_drive_through(const struct io *io, struct io_drive *d);
 /* Microseconds until `reads` reads of so many bytes, submitted at once, are all there. */
 double io_drive_us(const struct io_drive *d, uint64_t bytes, double reads);
 
@@ -75,7 +78,6 @@ struct io_completion {
 };
 #define IO_SHORT (-1)
 
-struct io;
 struct io_queue;
 
 /* Opens the files (index in `paths` = file number) and starts the engine. The paths are copied.

@@ -108,5 +108,14 @@ static void stop(struct io *io)
     io->drives = NULL;
 }
 
+void io_sim_slow_down(const struct io *io, struct io_drive *d)
+{
+    const struct io_drives *sim = io->drives;
+    double bytes_us = (double)sim->rate * 1e-6;
+    if (bytes_us > 0 && (d->bytes_us <= 0 || d->bytes_us > bytes_us))
+        d->bytes_us = bytes_us;
+    d->delay_us += ((double)sim->least_ms + sim->most_ms) / 2 * 1e3;
+}
+
 const struct io_engine io_engine_sim = {
     .name = "sim", .start = start, .stop = stop, .kick = io_threads_kick, .let_go = let_go};

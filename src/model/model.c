@@ -160,6 +160,11 @@ uint64_t model_waited_us(const struct model *m)
     return m->weights.waited_us;
 }
 
+double model_trunk_rate(const struct model *m)
+{
+    return m->weights.read_us ? (double)m->weights.block_bytes / (double)m->weights.read_us : 0;
+}
+
 void model_hold_windows(struct model *m, int rows)
 {
     m->held = rows;

@@ -68,6 +68,8 @@ bool model_load(struct model *m, struct backend *b, model_progress *progress, vo
 bool model_wait(struct model *m, const atomic_bool *cancel, struct err *e);
 /* Microseconds that were waited for the trunk, here and in passes. */
 uint64_t model_waited_us(const struct model *m);
+/* Bytes a microsecond at which the trunk was read; 0: not all of it is there. */
+double model_trunk_rate(const struct model *m);
 
 /* From now on the working memory has room for held windows of at most `rows` rows, but never more
  * than a tile; 0: none. Before the memory is counted or allocated. */

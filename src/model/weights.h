@@ -66,6 +66,7 @@ struct weights {
     struct backend *backend;
     struct weights_loading *loading; /* NULL: nothing is read any more */
     uint64_t waited_us;              /* by weights_wait */
+    uint64_t read_us;                /* from the first read until all was there; 0: not all is */
 };
 
 /* Structure: init -> requests -> place -> load -> wait -> free. */

@@ -49,6 +49,7 @@ struct weights_loading {
     void *ctx;
     struct loader loader[LOADERS];
     int started;
+    int64_t began_us;
     pthread_mutex_t lock; /* over all below, */
     pthread_cond_t told;  /* when a stage is there or nothing more will be */
     size_t next_run;
@@ -132,6 +133,8 @@ static void note_done(struct weights_loading *a, const struct job *j)
         a->there++;
     if (a->there > before)
         pthread_cond_broadcast(&a->told);
+    if (a->there > before && a->there == a->w->stages)
+        a->w->read_us = (uint64_t)(clock_us() - a->began_us);
     pthread_mutex_unlock(&a->lock);
 }
 
@@ -341,6 +344,7 @@ bool weights_load(struct weights *w, struct backend *b, model_progress *progress
         return false;
     a->progress = progress;
     a->ctx = ctx;
+    a->began_us = clock_us();
     count_left(a);
     point_at_places(w);
     while (a->started < LOADERS && /* fewer are slower, not wrong */

@@ -7,10 +7,11 @@
 #include "session/engine.h"
 #include "stream/forecast.h"
 
-/* One arena, by how many records a token would miss. */
-static void by_curve(struct strata_model *m, const struct stream_config *c, uint64_t arena,
-                     const struct replay_drive *d, struct plan_range *wait_ms,
-                     struct plan_range *tok_s)
+/* Of one read, where the drive was not probed: that of common solid-state drives. */
+#define DELAY_US 100
+
+static struct forecast_shape shape_of(struct strata_model *m, const struct stream_config *c,
+                                      uint64_t arena)
 {
     struct stream_config at = *c;
     struct forecast_shape f = {
@@ -19,16 +20,18 @@ static void by_curve(struct strata_model *m, const struct stream_config *c, uint
         f.layers += c->layer[l].experts > 0;
     at.arena_bytes = arena + m->plan.staging;
     f.slots = stream_count_slots(&at, io_align(m->io));
-    forecast_by_curve(&f, &m->knee, d, wait_ms, tok_s);
+    return f;
 }
 
-/* Without a trace. What is expected is the middle of the range. */
+/* Without a trace, each by how many records a token would miss. What is expected is the middle of
+ * the range. */
 static void points_by_curve(struct strata_model *m, const struct stream_config *c,
                             const struct replay_drive *d)
 {
     for (int i = 0; i < m->plan.points; i++) {
         struct plan_point *point = &m->plan.point[i];
-        by_curve(m, c, point->arena, d, &point->wait_ms, &point->tok_s);
+        struct forecast_shape f = shape_of(m, c, point->arena);
+        forecast_by_curve(&f, &m->knee, d, &point->wait_ms, &point->tok_s);
         if (d->compute_ms > 0)
             point->expected_tok_s =
                 1000 / (d->compute_ms + (point->wait_ms.least + point->wait_ms.most) / 2);
@@ -92,33 +95,72 @@ bool session_setup_name(struct strata_model *m, char *out, size_t room, struct e
            err_set(e, ERR_USAGE, "the name of this machine's setup has %d bytes", n);
 }
 
+/* Of the run so far, however few its tokens; 0: none. */
+static double own_compute_ms(const struct strata_stats *s)
+{
+    if (!s->decode_tokens || s->decode_s <= s->decode.wait_s)
+        return 0;
+    return 1e3 * (s->decode_s - s->decode.wait_s) / (double)s->decode_tokens;
+}
+
 double session_compute_ms(const struct strata_model *m)
 {
     struct strata_stats s;
     strata_stats_get(m, &s);
-    if (s.decode_tokens < OUTLOOK_TOKENS_LEAST || s.decode_s <= s.decode.wait_s)
-        return 0;
-    return 1e3 * (s.decode_s - s.decode.wait_s) / (double)s.decode_tokens;
+    return s.decode_tokens < OUTLOOK_TOKENS_LEAST ? 0 : own_compute_ms(&s);
 }
 
-bool session_forecast_run(struct strata_model *m, const struct io_drive *drive,
-                          struct session_outlook *out, struct err *e)
+/* A drive that was not probed, by how fast it gave the trunk. */
+static struct io_drive trunk_drive(const struct strata_model *m)
+{
+    return (struct io_drive){.bytes_us = model_trunk_rate(m->network), .delay_us = DELAY_US};
+}
+
+/* The records that were read before the answer, as many as fit. */
+static uint64_t held_before(const struct strata_model *m, const struct strata_stats *s,
+                            const struct forecast_shape *f)
+{
+    uint64_t each = m->plan.expert_bytes / m->plan.experts;
+    uint64_t held = (s->bytes_read - s->decode.read_bytes) / (each ? each : 1);
+    return held < f->slots ? held : f->slots;
+}
+
+static bool expect_waits(struct strata_model *m, const struct strata_stats *s,
+                         const struct io_drive *probed, double compute_ms,
+                         struct session_outlook *out, struct err *e)
 {
     struct stream_config c;
-    struct strata_stats s;
-    *out = (struct session_outlook){0};
-    if (!m->plan.experts || !m->knee.is_counted || m->plan.slots >= m->plan.experts)
-        return true;
-    struct replay_drive d = {drive, session_compute_ms(m), 0};
-    if (d.compute_ms <= 0)
-        return true;
+    struct io_drive drive = probed ? *probed : trunk_drive(m);
+    struct replay_drive d = {&drive, compute_ms, 0};
     if (!engine_stream_config(m, &c, e))
         return false;
-    by_curve(m, &c, m->plan.arena, &d, &out->wait_ms, &out->tok_s);
+    drive.bytes_us *= 1 + m->options.n_replicas;
+    io_drive_through(m->io, &drive);
+    struct forecast_shape f = shape_of(m, &c, m->plan.arena);
+    forecast_filling(&f, held_before(m, s, &f), s->decode_tokens, &m->knee, &d, &out->wait_ms,
+                     &out->tok_s);
+    out->reads = out->wait_ms.most > 0;
+    out->by_trunk = !probed;
+    out->by_profile = m->knee.is_counted;
+    mem_free((void *)c.layer);
+    return true;
+}
+
+bool session_forecast_run(struct strata_model *m, const struct io_drive *probed, double compute_ms,
+                          struct session_outlook *out, struct err *e)
+{
+    struct strata_stats s;
     strata_stats_get(m, &s);
+    *out = (struct session_outlook){.by_itself = compute_ms <= 0};
+    if (out->by_itself)
+        compute_ms = own_compute_ms(&s);
+    if (compute_ms <= 0 || !s.decode_tokens)
+        return true;
+    out->tok_s = (struct plan_range){1000 / compute_ms, 1000 / compute_ms};
+    if (m->plan.experts && !expect_waits(m, &s, probed, compute_ms, out, e))
+        return false;
     out->real_wait_ms = 1e3 * s.decode.wait_s / (double)s.decode_tokens;
     out->real_tok_s = s.decode_tok_s;
     out->is_known = true;
-    mem_free((void *)c.layer);
     return true;
 }

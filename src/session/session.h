@@ -160,15 +160,20 @@ bool session_setup_name(struct strata_model *m, char *out, size_t room, struct e
 /* That time in the run so far, in ms; 0: too few tokens were decoded. */
 double session_compute_ms(const struct strata_model *m);
 
-/* What was to be expected of a run's answers with such a drive, and what they were like. The time of
- * a token besides waiting is the run's own. */
+/* What was to be expected of a run's answers, and what they were like. */
 #define OUTLOOK_TOKENS_LEAST 16
 struct session_outlook {
-    bool is_known; /* else nothing: too few tokens, no popularity profile, or all experts in memory */
+    bool is_known;      /* else nothing: no token was decoded */
+    bool reads;         /* experts from the drive; else all are in memory, or the drive takes no time */
+    bool by_trunk;      /* the drive gives what it gave for the trunk */
+    bool by_profile;    /* routing is as before, else as that of other models */
+    bool by_itself;     /* a token's time besides waiting is the run's own */
     struct plan_range wait_ms, tok_s;
     double real_wait_ms, real_tok_s;
 };
-bool session_forecast_run(struct strata_model *m, const struct io_drive *drive,
+/* `probed`: what is known of the drive, or NULL. compute_ms: the time of a token besides waiting in
+ * runs before, or 0. */
+bool session_forecast_run(struct strata_model *m, const struct io_drive *probed, double compute_ms,
                           struct session_outlook *out, struct err *e);
 
 /* ---- Explaining (explaining.c) --------------------------------------------------------------- */

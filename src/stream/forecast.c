@@ -27,6 +27,27 @@ void forecast_by_curve(const struct forecast_shape *f, const struct knee_curve *
     tok_s->most = per_second(d->compute_ms, wait_ms->least);
 }
 
+void forecast_filling(const struct forecast_shape *f, uint64_t held, uint64_t tokens,
+                      const struct knee_curve *c, const struct replay_drive *d,
+                      struct plan_range *wait_ms, struct plan_range *tok_s)
+{
+    double has = (double)held, room = (double)f->slots, used = (double)f->layers * f->used;
+    struct plan_range all = {0};
+    for (uint64_t t = 0, same; t < tokens; t += same) {
+        struct forecast_shape now = *f;
+        now.slots = has < room ? (uint64_t)has : f->slots;
+        double missed = f->records ? knee_missed(c, (double)now.slots / (double)f->records) * used : 0;
+        same = has < room && missed > 0 ? 1 : tokens - t;
+        has += missed;
+        forecast_by_curve(&now, c, d, wait_ms, tok_s);
+        all.least += wait_ms->least * (double)same;
+        all.most += wait_ms->most * (double)same;
+    }
+    *wait_ms = (struct plan_range){all.least / (double)tokens, all.most / (double)tokens};
+    *tok_s = (struct plan_range){per_second(d->compute_ms, wait_ms->most),
+                                 per_second(d->compute_ms, wait_ms->least)};
+}
+
 /* The trace once more with an arena of that size. */
 static bool replay_with(const struct plan *p, uint64_t arena, const struct trace *t,
                         const struct replay_config *own, const struct replay_drive *d,

@@ -21,6 +21,12 @@ void forecast_by_curve(const struct forecast_shape *f, const struct knee_curve *
                        const struct replay_drive *d, struct plan_range *wait_ms,
                        struct plan_range *tok_s);
 
+/* The mean of the next `tokens` tokens (at least 1), if the arena holds `held` records now and keeps
+ * what they miss until it is full. */
+void forecast_filling(const struct forecast_shape *f, uint64_t held, uint64_t tokens,
+                      const struct knee_curve *c, const struct replay_drive *d,
+                      struct plan_range *wait_ms, struct plan_range *tok_s);
+
 /* From a trace: fills wait_ms and tok_s of the plan's points, and moves the point "knee" (if the
  * compute time is known): the least arena from which on 5 % of all experts more never buy 2 % more
  * tokens a second. `own` says how the run would stream; its arena_bytes are not read. */

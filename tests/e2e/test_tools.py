@@ -212,20 +212,46 @@ class Probe(Case):
         with open(os.path.join(self.path("strata"), kept[0]), encoding="utf-8") as file:
             self.assertNotIn("file", json.load(file))
 
-    def test_runs_say_what_was_to_be_expected_when_drive_and_popularity_are_known(self):
+    def test_every_run_says_what_was_to_be_expected_and_by_what(self):
         env = environment(XDG_CACHE_HOME=self.folder)
         profile = self.path("demo.strata-pop")
-        run = ("run", "-m", DEMO, "--temp", "0", "--popularity")
-        answer = run + (profile, "-p", PROMPT, "-n", "20", "--arena", "30%")
+        run = ("run", "-m", DEMO, "--temp", "0", "--popularity", profile)
+        answer = run + ("-p", PROMPT, "-n", "20", "--arena")
+
+        def forecast(*arguments):
+            lines = self.succeeds(*arguments, env=env).err.decode().splitlines()
+            return [line for line in lines if line.startswith("strata: forecast for the answer: ")]
+
+        some = r"[\d.]+( to [\d.]+)? tokens a second, waiting [\d.]+( to [\d.]+)? ms for the drive"
+        was = r"; it was [\d.]+, waiting [\d.]+ ms$"
+        assumed = r" \(the drive as the trunk was read, routing as in other models, computing as in this run\)"
+        first = forecast(*answer, "30%")
+        self.assertEqual(len(first), 1)
+        self.assertRegex(first[0], some + assumed + was)
+        self.assertRegex(forecast(*answer, "30%")[0], some + r" \(the drive as the trunk was read, routing as in other models\)" + was)
         with open(VALID, "rb") as file:
             text = self.write("text", file.read(8000))
-        self.succeeds(*run, profile, "-f", text, "-n", "0", env=env)
-        self.assertNotIn(b"forecast", self.succeeds(*answer, env=env).err)
+        self.assertEqual(forecast(*run, "-f", text, "-n", "0"), [], "no answer, nothing to expect")
         self.probe(DEMO, "--record", "64K")
-        self.assertRegex(self.succeeds(*answer, env=env).err.decode(),
-                         r"forecast for the answer: [\d.]+ to [\d.]+ tokens a second, .*it was [\d.]+, waiting [\d.]+ ms")
-        self.assertNotIn(b"forecast", self.succeeds(*answer, "--io", "sim:rate=500M", env=env).err)
-        self.assertNotIn(b"forecast", self.succeeds(*run, "off", *answer[7:], env=env).err)
+        self.assertRegex(forecast(*answer, "30%")[0], some + was)
+        self.assertRegex(forecast(*answer, "max")[0], some + was)
+        self.assertEqual(forecast(*answer, "30%", "--quiet"), [])
+
+    def test_a_forecast_follows_the_drive_that_is_simulated(self):
+        env = environment(XDG_CACHE_HOME=self.folder)
+        answer = ("run", "-m", DEMO, "--temp", "0", "--popularity", "off", "-p", PROMPT, "-n", "20", "--json", "--arena", "10%",
+                  "--read-ahead", "off", "--io")
+
+        def waits(engine):
+            found = self.succeeds(*answer, engine, env=env).json()
+            self.assertEqual(found["forecast"]["drive"], "trunk")
+            return found["forecast"]["wait_ms"], 1e3 * found["decode_wait_s"] / found["decode_tokens"]
+
+        (least, most), real = waits("sim:rate=50M")
+        self.assertGreater(most, 10)
+        self.assertLess(most / 4, real, "a forecast of waits is of their size")
+        self.assertLess(real, most * 4)
+        self.assertEqual(waits("fake")[0], [0, 0])
 
     def test_plans_expect_speeds_by_what_was_measured_before(self):
         env = environment(XDG_CACHE_HOME=self.folder)

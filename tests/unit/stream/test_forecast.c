@@ -43,6 +43,30 @@ static void by_curve_the_ends_are_in_order_and_more_is_never_slower(void **state
     assert_true(tok_s.most == 0 && tok_s.least == 0); /* not known */
 }
 
+static void an_arena_that_fills_misses_less_and_less(void **state)
+{
+    struct knee_curve curve;
+    knee_assume(&curve);
+    struct io_drive drive = drive_of(0.2);
+    struct replay_drive d = {&drive, 10, 0};
+    struct forecast_shape f = {1000, 500, 1000 << 18, 10, 6}, empty = f;
+    struct plan_range wait, tok_s, full, full_s, first, first_s;
+    empty.slots = 0;
+    forecast_by_curve(&f, &curve, &d, &full, &full_s);
+    forecast_by_curve(&empty, &curve, &d, &first, &first_s);
+    forecast_filling(&f, 500, 20, &curve, &d, &wait, &tok_s);
+    assert_true(fabs(wait.most - full.most) < 1e-9 && fabs(tok_s.most - full_s.most) < 1e-9);
+    forecast_filling(&f, 0, 1, &curve, &d, &wait, &tok_s);
+    assert_true(wait.most == first.most && wait.least == first.least && tok_s.least == first_s.least);
+    double before = first.most;
+    for (uint64_t tokens = 2; tokens <= 2048; tokens *= 2) {
+        forecast_filling(&f, 0, tokens, &curve, &d, &wait, &tok_s);
+        assert_true(wait.most < before && wait.most > full.most && tok_s.least <= tok_s.most);
+        before = wait.most;
+    }
+    assert_true(wait.most < full.most * 1.02); /* 60 misses a token fill it in some 12 tokens */
+}
+
 /* Golden figures: a model that nothing is known of, even use, and one expert in ten that does all.
  */
 static void the_knee_follows_what_is_used(void **state)
@@ -121,6 +145,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(by_curve_the_ends_are_in_order_and_more_is_never_slower),
+        cmocka_unit_test(an_arena_that_fills_misses_less_and_less),
         cmocka_unit_test(the_knee_follows_what_is_used),
         cmocka_unit_test(a_trace_gives_points_and_a_knee),
     };
