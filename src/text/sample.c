@@ -139,7 +139,8 @@ static bool is_token(const struct sampler *s, int32_t id)
     return id >= 0 && (size_t)id < s->n_vocab;
 }
 
-/* Penalties on the ids [from, to), each once. A penalty near 0 must not make infinity. */
+/* Penalties on the ids [from, to), each once. A penalty near 0 must not make infinity, and what is
+ * infinitely bad stays so whatever a negative one gives it: their difference may be NaN. */
 static void penalize(struct sampler *s, const int32_t *ids, size_t from, size_t to,
                      float repetition, float presence, float frequency)
 {
@@ -151,7 +152,8 @@ static void penalize(struct sampler *s, const int32_t *ids, size_t from, size_t 
             continue;
         float *score = &s->scores[ids[i]];
         *score = *score > 0 ? *score / repetition : *score * repetition;
-        *score -= presence + frequency * (float)s->counts[ids[i]];
+        if (*score >= -FLT_MAX)
+            *score -= presence + frequency * (float)s->counts[ids[i]];
         if (*score > FLT_MAX)
             *score = FLT_MAX;
         s->counts[ids[i]] = 0;

@@ -262,6 +262,14 @@ static void test_logits_that_are_none(void **state)
     logits[7] = 0; /* the only one that can come */
     for (size_t i = 0; i < 1000; i++)
         assert_int_equal(choose_at(&neutral, logits, i), 7);
+    /* Nor one that is given infinitely much. */
+    struct sampling p = neutral;
+    p.presence_penalty = p.frequency_penalty = -FLT_MAX;
+    err_clear(&e);
+    for (int32_t given = 0; given < 2; given++) {
+        assert_true(sampler_choose(sampler, &p, logits, &given, 1, 0, &id, &e));
+        assert_int_equal(id, 7);
+    }
 }
 
 static void test_nothing_is_allocated(void **state)
