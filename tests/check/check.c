@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "check.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,6 +103,36 @@ static float one_value(struct check *c, enum check_values kind, float denormal)
     }
 }
 
+/* Value i of CHECK_EXTREMES; what a run of 32 is like is drawn at its first. In one of three fills
+ * products vanish and all have one sign: their sum is -0 if nothing else is added, be it 0. */
+#define VANISHING 6
+static float extreme_value(struct check *c, size_t i, int *run)
+{
+    float sign = check_below(c, 2) ? 1.0f : -1.0f, unit = check_unit(c);
+    if (i == 0)
+        *run = check_below(c, 3) ? 0 : sign > 0 ? VANISHING : VANISHING + 1;
+    if (i % 32 == 0 && *run < VANISHING)
+        *run = (int)check_below(c, VANISHING);
+    switch (*run) {
+    case 0:
+        return sign * 0.0f;
+    case 1:
+        return unit * 0x1p-126f;
+    case 2:
+        return sign * 0x1p-149f;
+    case 3:
+        return sign * 0x1.fffffep127f;
+    case 4:
+        return i % 32 == 17 ? sign * 0x1.2ced32p126f : unit; /* 1e38 and nothing beside it */
+    case VANISHING:
+        return fabsf(unit) * 0x1p-126f;
+    case VANISHING + 1:
+        return -fabsf(unit) * 0x1p-126f;
+    default:
+        return unit;
+    }
+}
+
 /* Values that are drawn, which takes long; what goes beyond repeats them. */
 #define DRAWN_VALUES 1009
 
@@ -109,9 +140,11 @@ void check_fill(struct check *c, float *x, size_t n, enum check_values kind)
 {
     /* Down to a few units of the smallest float, where a scale is rounded coarsely. */
     float denormal = 0x1p-127f / (float)(1u << check_below(c, 22));
+    int run = 0;
     for (size_t i = 0; i < n; i++)
         x[i] = kind == CHECK_CONSTANT && i > 0 ? x[0]
                : i >= DRAWN_VALUES             ? x[i - DRAWN_VALUES]
+               : kind == CHECK_EXTREMES        ? extreme_value(c, i, &run)
                                                : one_value(c, kind, denormal);
 }
 

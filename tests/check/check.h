@@ -56,10 +56,15 @@ enum check_values {
     CHECK_DENORMAL,  /* below 2^-126 */
     CHECK_HUGE,      /* up to the largest float / 2^20 */
     CHECK_CONSTANT,  /* one value everywhere */
+    CHECK_EXTREMES,  /* runs of 32: zeros, denormals, largest floats, one spike in small ones, .. */
     CHECK_VALUES
 };
 void check_fill(struct check *c, float *x, size_t n, enum check_values kind);
 void check_fill_bytes(struct check *c, void *p, size_t n);
+/* Weights that a sane file does not have: n values (a multiple of the block) of any bytes, whose
+ * scales, for floats the values, are denormal, zeros of both signs, the largest, inf or NaN. Those
+ * that are not finite are few, so that they do not hide what becomes of the others. */
+void check_fill_hostile(struct check *c, uint32_t type, uint8_t *blocks, int n);
 
 /* Same bits, or NaN in both (numerics.md: payload and sign of NaN are free). */
 bool check_same(const float *a, const float *b, size_t n);

@@ -35,6 +35,10 @@ static void fill_blocks(struct check *c, uint32_t type, uint8_t *blocks, int n, 
     const struct tensor_type_info *info = tensor_type_info(type);
     float values[256];
     const uint8_t *first = blocks;
+    if (fill == FILL_RAW) {
+        check_fill_hostile(c, type, blocks, n);
+        return;
+    }
     for (int i = 0; i < n; i += info->block_values, blocks += info->block_bytes) {
         if (i >= DRAWN_BLOCKS * info->block_values && fill != FILL_RAW) {
             memcpy(blocks, first + check_below(c, DRAWN_BLOCKS) * info->block_bytes,
@@ -598,6 +602,40 @@ static void check_window_float(struct check *c, uint32_t type, const char *isa, 
     }
 }
 
+/* Products that vanish below 0: their sum is -0, unless a kernel adds zeros for values or chains
+ * that are not there. Behind rows of x there are NaNs, which count for nothing. */
+static void check_vanishing(struct check *c, uint32_t type, const char *isa, int n)
+{
+    enum { W_ROWS = 3, X_ROWS = 4 };
+    size_t bytes = tensor_row_bytes(type, (uint64_t)n), one = bytes / (size_t)n;
+    int stride = n + 3;
+    uint8_t *w = check_edge(0, bytes * W_ROWS);
+    float *x = check_edge(1, ((X_ROWS - 1) * (size_t)stride + (size_t)n) * sizeof *x);
+    float expected[W_ROWS * X_ROWS], got[3][W_ROWS * X_ROWS];
+    for (size_t i = 0; i < bytes * W_ROWS; i++)
+        w[i] = i % one == 0; /* the smallest number there is */
+    for (int i = 0; i < (X_ROWS - 1) * stride + n; i++)
+        x[i] = i % stride < n ? -0x1p-149f : NAN;
+    for (int r = 0; r < W_ROWS; r++) {
+        c_table.dot_float[type](w + (size_t)r * bytes, x, (size_t)stride, n, X_ROWS, expected + r,
+                                W_ROWS);
+        table.dot_float[type](w + (size_t)r * bytes, x, (size_t)stride, n, X_ROWS, got[0] + r,
+                              W_ROWS);
+    }
+    memcpy(got[1], expected, sizeof expected);
+    memcpy(got[2], expected, sizeof expected);
+    if (table.tile_float && type == TYPE_F32)
+        table.tile_float((const float *)(const void *)w, (size_t)n, W_ROWS, x, (size_t)stride, n,
+                         X_ROWS, got[1], W_ROWS);
+    if (table.window_float[type])
+        table.window_float[type](w, W_ROWS, x, (size_t)stride, n, X_ROWS, got[2], W_ROWS);
+    check_ok(c, !signbit(expected[0]) == (n < 32), "the sign of %d products that vanish", n);
+    for (int k = 0; k < 3; k++)
+        check_ok(c, check_same(expected, got[k], W_ROWS * X_ROWS),
+                 "%s of %s, n %d: products that vanish, kernel %d", isa,
+                 tensor_type_info(type)->name, n, k);
+}
+
 static void check_widen(struct check *c, uint32_t type, const char *isa, int n)
 {
     uint8_t *w = check_edge(0, tensor_row_bytes(type, (uint64_t)n));
@@ -708,6 +746,7 @@ static void run(struct check *c, enum cpu_isa isa)
             for (int i = 0; float_lengths[i]; i++) {
                 for (enum fill fill = 0; fill < FILLS; fill++)
                     check_dot_float_rows(c, type, name, float_lengths[i], fill);
+                check_vanishing(c, type, name, float_lengths[i]);
                 if (table.tile_float && type == TYPE_F32)
                     check_tile_float(c, name, float_lengths[i]);
                 if (table.window_float[type])
