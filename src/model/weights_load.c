@@ -259,6 +259,22 @@ static bool load_vector(struct loader *r, const struct weight_request *q, struct
     return true;
 }
 
+/* An error of reading says whose weights they are, as that of a vector's value does. */
+static void name_stage(const struct weights_loading *a, const struct job *j, struct err *e)
+{
+    int stage = j->run ? j->run->stage : j->q->stage;
+    struct err why = *e;
+    if (e->code != ERR_IO)
+        return;
+    err_clear(e);
+    if (stage == WEIGHTS_FIRST)
+        err_set(e, why.code, "weights before layer 0: %s", why.text);
+    else if (stage == a->w->stages - 1)
+        err_set(e, why.code, "weights of the head: %s", why.text);
+    else
+        err_set(e, why.code, "weights of layer %d: %s", stage - weights_stage_of_layer(0), why.text);
+}
+
 /* Does jobs until none is left. */
 static void *load_jobs(void *loader)
 {
@@ -270,10 +286,12 @@ static void *load_jobs(void *loader)
         bool ok = j.run         ? load_piece(r, &j, &e)
                   : j.q->matrix ? load_rows(r, &j, &e)
                                 : load_vector(r, j.q, &e);
-        if (ok)
+        if (ok) {
             note_done(r->all, &j);
-        else
+        } else {
+            name_stage(r->all, &j, &e);
             note_failure(r->all, j.number, &e);
+        }
     }
     return NULL;
 }

@@ -24,6 +24,7 @@ static struct {
     struct weights *w;
     int stage;
     bool is_open, is_met, is_over; /* somebody stands before it; the pass is over */
+    bool is_broken;                /* what stands before it does not come through */
     bool (*write)(struct backend *b, void *to, const void *host, size_t bytes, struct err *e);
 } gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER};
 
@@ -54,6 +55,8 @@ static bool write_when_let(struct backend *b, void *to, const void *host, size_t
         pthread_cond_wait(&gate.change, &gate.lock);
     }
     pthread_mutex_unlock(&gate.lock);
+    if (is_held && gate.is_broken)
+        return err_set(e, ERR_IO, "a broken device");
     return gate.write(b, to, host, bytes, e);
 }
 
@@ -240,6 +243,35 @@ static void layers_are_there_before_the_head(void **state)
     plain_close(&p);
 }
 
+/* In the pass, in who waits, in whoever comes afterwards. */
+static void an_error_says_whose_weights_are_missing(void **state)
+{
+    gate.is_broken = true;
+    for (int k = 0, stages = 1; k < stages; k++) {
+        struct plain p;
+        struct err e = {0}, again = {0};
+        char wanted[64] = "weights before layer 0: a broken device";
+        gate.stage = k;
+        plain_before_loading = stand_between;
+        open_plain(&p, "q4e_ngram");
+        plain_before_loading = NULL;
+        stages = p.model->weights.stages;
+        if (k == stages - 1)
+            snprintf(wanted, sizeof wanted, "weights of the head: a broken device");
+        else if (k)
+            snprintf(wanted, sizeof wanted, "weights of layer %d: a broken device", k - 1);
+        open_gate();
+        struct model_state *s = model_state_create(p.model, CTX, KV_F16, &e);
+        assert_false(forward(&p, s, NULL, &e));
+        assert_false(model_wait(p.model, NULL, &again));
+        if (strcmp(e.text, wanted) || strcmp(again.text, wanted))
+            fail_msg("stage %d: %s, then %s", k, e.text, again.text);
+        model_state_free(s);
+        plain_close(&p);
+    }
+    gate.is_broken = false;
+}
+
 static void it_can_be_freed_while_it_is_read(void **state)
 {
     struct plain p;
@@ -260,6 +292,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_pass_waits_for_what_it_needs),
         cmocka_unit_test(layers_are_there_before_the_head),
+        cmocka_unit_test(an_error_says_whose_weights_are_missing),
         cmocka_unit_test(it_can_be_freed_while_it_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
