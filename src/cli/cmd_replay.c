@@ -162,6 +162,7 @@ static bool check_own(struct job *j, struct strata_error *e)
     j->has_live = j->has_own && replay_live(j->trace, &j->live_hits, &j->live_misses);
     if (!j->has_own)
         return true;
+    own.cancel = &interrupted;
     struct err low;
     err_clear(&low);
     if (!replay_run(j->trace, &own, &j->with, &j->own, &low))
@@ -195,8 +196,6 @@ static bool add_row(struct job *j, const char *policy, const struct replay_confi
     row->share = x->records ? (double)x->slots / (double)x->records : 0;
     row->hit_rate = x->hits + x->misses ? (double)x->hits / (double)(x->hits + x->misses) : 0;
     r->n++;
-    if (atomic_load(&interrupted))
-        return fail(e, STRATA_INTERRUPTED, "interrupted");
     return true;
 }
 
@@ -234,7 +233,8 @@ static bool add_share(struct job *j, double share, struct strata_error *e)
 {
     static const enum policy_kind policies[] = {POLICY_LRU, POLICY_LFU, POLICY_LAYER};
     struct replay_config c = {.arena_bytes = replay_arena_bytes(j->trace, j->window_rows, share),
-                              .window_rows = j->window_rows};
+                              .window_rows = j->window_rows,
+                              .cancel = &interrupted};
     for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
         for (int a = 0; a < j->aheads.n; a++)
             for (int m = 0; m < j->moces.n; m++) {
@@ -254,7 +254,8 @@ static bool add_share(struct job *j, double share, struct strata_error *e)
                     return false;
             }
     c = (struct replay_config){
-        .is_bound = true, .arena_bytes = c.arena_bytes, .window_rows = j->window_rows};
+        .is_bound = true, .arena_bytes = c.arena_bytes, .window_rows = j->window_rows,
+        .cancel = &interrupted};
     return add_row(j, "bound", &c, "off", "0", e);
 }
 

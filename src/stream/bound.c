@@ -69,7 +69,7 @@ static bool add_layer(struct requests *q, const struct trace *t, const struct tr
 }
 
 static bool list_requests(struct requests *q, const struct trace *t, const int *class_of_layer,
-                          struct err *e)
+                          const atomic_bool *cancel, struct err *e)
 {
     const struct trace_head *h = trace_head(t);
     uint64_t *seen = mem_alloc_array((size_t)h->experts, sizeof *seen, "requests of a trace", e),
@@ -80,7 +80,8 @@ static bool list_requests(struct requests *q, const struct trace *t, const int *
         trace_record_at(t, i, &r);
         for (int l = 0; ok && r.kind <= TRACE_BAND && l < h->layers; l++)
             if (h->layer[l].record_bytes)
-                ok = add_layer(q, t, &r, l, class_of_layer[l], seen, ++turn, e);
+                ok = !replay_is_cancelled(cancel, e) &&
+                     add_layer(q, t, &r, l, class_of_layer[l], seen, ++turn, e);
     }
     mem_free(seen);
     return ok;
@@ -121,10 +122,12 @@ static void pop(struct heap *h)
 /* ---- the bound ---- */
 
 /* until[record]: next use of a resident, -1 when it is not resident. */
-static void count(const struct requests *q, struct heap *heaps, int *room, int64_t *until,
-                  struct replay_result *out)
+static bool count(const struct requests *q, struct heap *heaps, int *room, int64_t *until,
+                  const atomic_bool *cancel, struct replay_result *out, struct err *e)
 {
     for (size_t i = 0; i < q->n; i++) {
+        if (replay_is_cancelled(cancel, e))
+            return false;
         const struct request *r = &q->request[i];
         struct heap *h = &heaps[r->class_index];
         bool is_hit = until[r->record] >= 0;
@@ -141,10 +144,11 @@ static void count(const struct requests *q, struct heap *heaps, int *room, int64
             room[r->class_index]++;
         }
     }
+    return true;
 }
 
 bool replay_bound(const struct trace *t, const int *slots, int classes, const int *class_of_layer,
-                  struct replay_result *out, struct err *e)
+                  const atomic_bool *cancel, struct replay_result *out, struct err *e)
 {
     const struct trace_head *h = trace_head(t);
     size_t records = (size_t)h->layers * (size_t)h->experts;
@@ -152,7 +156,7 @@ bool replay_bound(const struct trace *t, const int *slots, int classes, const in
     struct heap heaps[TRACE_CLASSES] = {0};
     int room[TRACE_CLASSES];
     int64_t *until = mem_alloc_array(records, sizeof *until, "requests of a trace", e);
-    bool ok = until && list_requests(&q, t, class_of_layer, e);
+    bool ok = until && list_requests(&q, t, class_of_layer, cancel, e);
     for (size_t i = 0; ok && i < records; i++)
         until[i] = NEVER;
     for (size_t i = q.n; ok && i-- > 0;) {
@@ -166,8 +170,7 @@ bool replay_bound(const struct trace *t, const int *slots, int classes, const in
         heaps[c].entry = mem_alloc_array(q.n + 1, sizeof *heaps[c].entry, "requests of a trace", e);
         ok = heaps[c].entry != NULL;
     }
-    if (ok)
-        count(&q, heaps, room, until, out);
+    ok = ok && count(&q, heaps, room, until, cancel, out, e);
     for (int c = 0; c < TRACE_CLASSES; c++)
         mem_free(heaps[c].entry);
     mem_free(until);

@@ -311,7 +311,8 @@ static bool run_turn(struct replay *p, const struct trace_record *r, struct err 
     int64_t began = io_now_us(p->io);
     stream_get_stats(p->stream, &was);
     for (int l = 0; l < p->head->layers; l++)
-        if (p->head->layer[l].record_bytes && !run_layer(p, r, l, e))
+        if (p->head->layer[l].record_bytes &&
+            (replay_is_cancelled(p->config->cancel, e) || !run_layer(p, r, l, e)))
             return false;
     stream_get_stats(p->stream, &is);
     of->tokens += (uint64_t)r->rows;
@@ -437,7 +438,7 @@ static bool run_bound(struct replay *p, const struct stream_config *c, struct re
         struct arena_layer place = arena_place_layer(&c->layer[l], 4096);
         class_of[l] = place.bytes ? arena_class_of(&a, &place) : 0;
     }
-    ok = ok && replay_bound(p->trace, slots, a.classes, class_of, out, e);
+    ok = ok && replay_bound(p->trace, slots, a.classes, class_of, p->config->cancel, out, e);
     mem_free(class_of);
     return ok;
 }

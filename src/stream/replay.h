@@ -8,6 +8,8 @@
 #ifndef STRATA_STREAM_REPLAY_H
 #define STRATA_STREAM_REPLAY_H
 
+#include <stdatomic.h>
+
 #include "io/io.h"
 #include "stream/stream.h"
 #include "stream/trace.h"
@@ -29,7 +31,13 @@ struct replay_config {
     int moce_keep;
     /* How records are read; 0: as the trace says, which may say nothing. */
     int parts, split, io_depth, io_urgent;
+    const atomic_bool *cancel; /* ends it with ERR_INTERRUPTED, within a turn too; NULL: never */
 };
+
+static inline bool replay_is_cancelled(const atomic_bool *cancel, struct err *e)
+{
+    return cancel && atomic_load(cancel) && !err_set(e, ERR_INTERRUPTED, "interrupted");
+}
 
 struct replay_drive {
     const struct io_drive *drive; /* NULL: reads cost nothing */
@@ -70,6 +78,6 @@ bool replay_live(const struct trace *t, uint64_t *hits, uint64_t *misses);
 /* Hits and misses when the record is evicted whose next use is farthest, the new one included: no
  * policy can have more hits with as many slots. slots: [classes]. */
 bool replay_bound(const struct trace *t, const int *slots, int classes, const int *class_of_layer,
-                  struct replay_result *out, struct err *e);
+                  const atomic_bool *cancel, struct replay_result *out, struct err *e);
 
 #endif

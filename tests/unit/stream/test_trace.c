@@ -575,6 +575,29 @@ static void test_a_replay_refuses_what_it_cannot_know(void **state)
     trace_free(t);
 }
 
+static void test_a_replay_can_be_called_off(void **state)
+{
+    (void)state;
+    atomic_bool cancel;
+    struct err e;
+    err_clear(&e);
+    struct trace *t = trace_open(TRACES "gen-1.trc", NULL, &e);
+    assert_non_null(t);
+    atomic_init(&cancel, true);
+    for (int is_bound = 0; is_bound < 2; is_bound++) {
+        struct replay_drive drive = {0};
+        struct replay_result out;
+        struct replay_config c = {.window_rows = 1,
+                                  .is_bound = is_bound,
+                                  .arena_bytes = replay_arena_bytes(t, 1, 0.5),
+                                  .cancel = &cancel};
+        err_clear(&e);
+        assert_false(replay_run(t, &c, &drive, &out, &e));
+        assert_int_equal(e.code, ERR_INTERRUPTED);
+    }
+    trace_free(t);
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -608,6 +631,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_guesses_two_layers_ahead_are_replayed),
         cmocka_unit_test(test_a_foreign_configuration_is_none),
         cmocka_unit_test(test_a_replay_refuses_what_it_cannot_know),
+        cmocka_unit_test(test_a_replay_can_be_called_off),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
