@@ -185,8 +185,8 @@ bool model_state_write_item(struct model_state *s, int item, const void *host, s
     return s->backend->write(s->backend, it->data, host, state_item_bytes(s, it), e);
 }
 
-bool model_state_restored(struct model_state *s, struct err *e)
+bool model_state_restored(struct model_state *s, const atomic_bool *cancel, struct err *e)
 {
-    return model_wait(s->model, NULL, e) &&
+    return model_wait(s->model, cancel, e) &&
            s->model->arch->does->restored(s->model, s, e) && s->backend->finish(s->backend, e);
 }

@@ -75,7 +75,8 @@ bool model_state_rewind(struct model_state *s, const void *snapshot, int positio
 size_t state_item_bytes(const struct model_state *s, const struct state_item *item);
 bool model_state_read_item(const struct model_state *s, int item, void *host, struct err *e);
 bool model_state_write_item(struct model_state *s, int item, const void *host, struct err *e);
-/* After all items were written and position and ids set: rebuilds what is derived. */
-bool model_state_restored(struct model_state *s, struct err *e);
+/* After all items were written and position and ids set: rebuilds what is derived, when the weights
+ * for it are there (model_wait). */
+bool model_state_restored(struct model_state *s, const atomic_bool *cancel, struct err *e);
 
 #endif

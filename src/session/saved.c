@@ -183,12 +183,13 @@ static bool load_logits(struct strata_session *s, const struct state_file *f, st
 }
 
 /* The state's bits as they are in the file. */
-static bool load_bits(struct strata_session *s, const struct state_file *f, struct err *e)
+static bool load_bits(struct strata_session *s, const struct state_file *f,
+                      const atomic_bool *cancel, struct err *e)
 {
     int n = (int)f->head.position;
     memcpy(s->state->ids, s->ids, (size_t)n * sizeof *s->ids);
     s->state->position = n;
-    if (!state_file_items(f, s->state, e) || !model_state_restored(s->state, e))
+    if (!state_file_items(f, s->state, e) || !model_state_restored(s->state, cancel, e))
         return false;
     s->n_ids = n;
     return load_logits(s, f, e);
@@ -217,7 +218,7 @@ static bool load_file(struct strata_session *s, const struct state_file *f,
     uint8_t bits[STATE_FINGERPRINT];
     bits_fingerprint(s->model, bits);
     if (memcmp(bits, f->head.bits, STATE_FINGERPRINT) == 0)
-        return load_bits(s, f, e);
+        return load_bits(s, f, pass->cancel, e);
     log_note("%s: saved by another version or with other options, its text of %d token%s is read again",
              f->path, n, n == 1 ? "" : "s");
     struct strata_pass quiet = {

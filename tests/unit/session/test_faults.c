@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "fixture.h"
+#include "model/arch.h"
 #include "session/session.h"
 
 #define PATH MODEL("q4e_ngram")
@@ -182,6 +183,79 @@ static void a_model_replaced_between_opening_and_loading_is_an_error(void **unus
     remove(path);
 }
 
+/* A device that takes the trunk's weights when it is let, or at the latest after seconds, so that who
+ * waits for them against expectation fails and does not hang. */
+static struct {
+    bool (*write)(struct backend *b, void *to, const void *host, size_t bytes, struct err *e);
+    const struct weights *w;
+    atomic_bool is_open;
+} device;
+
+static bool write_when_open(struct backend *b, void *to, const void *host, size_t bytes, struct err *e)
+{
+    const char *block = device.w->block;
+    bool is_weight = (char *)to >= block && (char *)to < block + device.w->block_bytes;
+    for (int i = 0; is_weight && !atomic_load(&device.is_open); i++) {
+        usleep(1000);
+        if (i == 3000)
+            atomic_store(&device.is_open, true);
+    }
+    return device.write(b, to, host, bytes, e);
+}
+
+static struct fixture begin_slowly(const struct strata_options *o)
+{
+    struct strata_error e = {0};
+    struct strata_plan plan;
+    struct fixture f = {.model = strata_model_open(PATH, o, &e)};
+    fixture_ok(f.model && strata_plan_get(f.model, &plan, &e), &e);
+    device.w = &f.model->network->weights;
+    device.write = f.model->backend->write;
+    atomic_store(&device.is_open, false);
+    f.model->backend->write = write_when_open;
+    f.model->backend->host_visible = false;
+    fixture_ok(strata_model_load(f.model, &e), &e);
+    f.session = strata_session_create(f.model, &e);
+    fixture_ok(f.session != NULL, &e);
+    f.vocab = f.session->vocab;
+    return f;
+}
+
+/* Nothing but a pass and a state's derived parts needs weights, and both can be called off. */
+static void a_session_is_of_use_before_the_trunk_is_there(void **unused)
+{
+    static const char path[] = "session-test-start.strses", other[] = "session-test-start2.strses";
+    int32_t ids[N];
+    int vocab;
+    float *wanted = expected(ids, &vocab);
+    const struct strata_options o = {.ctx = 256, .snapshots = 1};
+    struct strata_error e = {0};
+    struct fixture f = fixture_open(PATH, &o);
+    fixture_ok(strata_feed(f.session, ids, N - 1, NULL, &e) && strata_save(f.session, path, &e), &e);
+    fixture_close(&f);
+    atomic_bool cancel;
+    atomic_init(&cancel, true);
+    const struct strata_pass off = {.cancel = &cancel};
+    f = begin_slowly(&o);
+    fixture_ok(strata_snapshot(f.session, &e) && strata_save(f.session, other, &e) &&
+                   strata_session_reset(f.session, &e), &e);
+    assert_false(strata_feed(f.session, ids, N, &off, &e));
+    assert_int_equal(e.code, STRATA_INTERRUPTED);
+    assert_false(strata_load(f.session, path, &off, &e));
+    assert_int_equal(e.code, STRATA_INTERRUPTED);
+    assert_int_equal(strata_position(f.session), 0);
+    assert_false(atomic_load(&device.is_open));
+    atomic_store(&device.is_open, true);
+    e = (struct strata_error){0};
+    fixture_ok(strata_load(f.session, path, NULL, &e) && strata_step(f.session, ids + N - 1, 1, NULL, &e), &e);
+    assert_memory_equal(strata_logits(f.session), wanted + (size_t)(N - 1) * (size_t)vocab,
+                        (size_t)vocab * sizeof *wanted);
+    fixture_close(&f);
+    free(wanted);
+    remove(path);
+    remove(other);
+}
+
 /* One round of everything that allocates. */
 static bool use_all(struct strata_error *e)
 {
@@ -243,6 +317,7 @@ int main(void)
         cmocka_unit_test(a_failed_read_is_an_error_and_the_next_request_is_right),
         cmocka_unit_test(a_file_truncated_while_open_is_an_error_each_time),
         cmocka_unit_test(a_model_replaced_between_opening_and_loading_is_an_error),
+        cmocka_unit_test(a_session_is_of_use_before_the_trunk_is_there),
         cmocka_unit_test(memory_that_runs_out_anywhere_is_an_error_without_a_leak),
         cmocka_unit_test(feeding_and_stepping_allocate_nothing),
     };
