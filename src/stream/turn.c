@@ -67,19 +67,27 @@ static void halve_counts(struct stream *s)
     s->tokens /= 2;
 }
 
+/* Counts from a file may be near their end: they stay there. */
+static void add_uses(uint32_t *count, uint32_t rows)
+{
+    uint32_t room = UINT32_MAX - *count;
+    *count += rows < room ? rows : room;
+}
+
 /* Popularity, and what a band used most. Tokens are counted in the first layer that has experts. */
 static void note_counts(struct stream *s, int n)
 {
     const struct turn *t = &s->turn;
     if (t->layer == s->first_layer) {
         s->prompt_rows -= n / s->experts_used;
-        s->tokens += (uint64_t)(n / s->experts_used);
+        uint64_t tokens = (uint64_t)(n / s->experts_used), room = UINT64_MAX - s->tokens;
+        s->tokens += tokens < room ? tokens : room;
         if (s->tokens > STREAM_TOKENS_MOST)
             halve_counts(s);
     }
     for (int j = 0; j < t->wanted; j++) {
         int record = s->record_of[t->layer] + s->want[j].expert;
-        s->count[record] += s->want[j].rows;
+        add_uses(&s->count[record], s->want[j].rows);
         policy_use(s->policy, record, s->want[j].rows);
         if (t->is_band)
             s->heat[record] += s->want[j].rows;

@@ -267,6 +267,40 @@ static void filled_records_that_get_no_place_do_not_hold_slots_that_others_need(
     io_close(io);
 }
 
+/* Counts as a foreign profile may hold them: near the end they stay there, and they age. */
+static void counts_near_their_end_do_not_wrap(void **state)
+{
+    struct memory_drive drive = {0};
+    struct io *io = open_memory(&drive, 4);
+    struct err e = {0};
+    struct stream_config c = config_with(0.5, io_align(io));
+    uint32_t counts[LAYERS * MOST_EXPERTS];
+    const uint64_t given[] = {1000, UINT64_MAX};
+    for (int i = 0; i < 2; i++) {
+        struct stream *s = stream_create(&c, io, &e);
+        assert_non_null(s);
+        for (int r = 0; r < stream_records(s); r++)
+            counts[r] = UINT32_MAX - 1;
+        stream_set_counts(s, counts, given[i]);
+        int32_t ids[16];
+        for (int j = 0; j < 16; j++)
+            ids[j] = j % 4;
+        struct stream_record out[16];
+        assert_true(stream_begin(s, 0, ids, 16, false, &e));
+        while (stream_next(s, out, 16, &e) > 0)
+            ;
+        stream_end(s);
+        uint64_t tokens;
+        const uint32_t *now = stream_counts(s, &tokens);
+        uint32_t half = (UINT32_MAX - 1) / 2; /* so many tokens were too many: all are halved */
+        for (int x = 0; x < 5; x++)
+            assert_int_equal(now[x], x == 4 ? (i ? half : UINT32_MAX - 1) : i ? half + 4 : UINT32_MAX);
+        assert_true(tokens == (i ? UINT64_MAX / 2 : 1004));
+        stream_free(s);
+    }
+    io_close(io);
+}
+
 /* ---- hot lists ---- */
 
 /* What an earlier stream had in memory is read into a new one, in its order, in front of what was
@@ -322,6 +356,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(delays_change_nothing_logical),
         cmocka_unit_test(slots_may_be_given_back_and_taken_again),
         cmocka_unit_test(filled_records_that_get_no_place_do_not_hold_slots_that_others_need),
+        cmocka_unit_test(counts_near_their_end_do_not_wrap),
         cmocka_unit_test(a_hot_list_fills_another_stream_in_the_same_order),
     };
     return cmocka_run_group_tests(tests, write_layers, remove_layers);
