@@ -93,6 +93,7 @@ struct io {
     int large_in_flight;
     int64_t busy_since, wanted_since;
     uint64_t busy_us, wanted_us;
+    uint64_t reads_of_registered_files, reads_to_registered_memory;
     bool is_wanting, was_wanted; /* io_set_wanting; something is wanted since wanted_since */
 };
 

@@ -87,6 +87,8 @@ static void prepare(struct io *io, struct io_request *r)
         io_uring_prep_read(sqe, fd, to, (unsigned)n, r->offset + r->done);
     if (u->has_files)
         sqe->flags |= IOSQE_FIXED_FILE;
+    io->reads_of_registered_files += u->has_files;
+    io->reads_to_registered_memory += buffer >= 0;
     io_uring_sqe_set_data(sqe, r);
 }
 
