@@ -128,8 +128,10 @@ void check_fill_hostile(struct check *c, uint32_t type, uint8_t *blocks, int n)
         if (kind >= INFINITE && is_float && check_below(c, 32))
             kind = (enum kind)check_below(c, INFINITE);
         check_fill_bytes(c, blocks, info->block_bytes);
-        if (!check_below(c, 4))
-            memset(blocks, check_below(c, 2) ? 0xff : check_below(c, 2) ? 0x80 : 0, info->block_bytes);
+        if (!check_below(c, 4)) {
+            int same = check_below(c, 2) ? 0xff : check_below(c, 2) ? 0x80 : 0;
+            memset(blocks, same, info->block_bytes);
+        }
         for (int k = 0; k < s.count; k++)
             put_scale(c, &s, k, kind, blocks);
     }
