@@ -30,6 +30,16 @@ void log_note(const char *fmt, ...)
     va_end(ap);
 }
 
+void log_note_once(atomic_bool *said, const char *fmt, ...)
+{
+    va_list ap;
+    if (!the_sink || atomic_exchange(said, true))
+        return;
+    va_start(ap, fmt);
+    send(LOG_NOTE, fmt, ap);
+    va_end(ap);
+}
+
 void log_detail(const char *fmt, ...)
 {
     va_list ap;

@@ -56,7 +56,7 @@ struct io_engine {
     /* Reads are given up (io_is_given_up). The lock is held. NULL: they end by themselves. */
     void (*let_go)(struct io *io);
     /* NULL: memory is not registered. */
-    void (*expect)(struct io *io, size_t bytes);
+    bool (*expect)(struct io *io, size_t bytes);
     void (*remember)(struct io *io, void *memory, size_t bytes);
     void (*forget)(struct io *io, void *memory, size_t bytes);
     /* Of an engine whose time is virtual: passes it until a read ends, for `ms` at most (negative:

@@ -102,7 +102,8 @@ static bool open_files(struct io *io, const char *const *paths, int n, struct er
     if (io->copies > IO_COPIES)
         return err_set(e, ERR_USAGE, "%d copies of the model; at most %d can be used",
                        io->options.copies, IO_COPIES - 1);
-    int all = n * io->copies, without = 0;
+    static atomic_bool said;
+    int all = n * io->copies;
     io->file = mem_alloc_array((size_t)all, sizeof *io->file, "files", e);
     if (!io->file)
         return false;
@@ -113,9 +114,11 @@ static bool open_files(struct io *io, const char *const *paths, int n, struct er
         if (!open_file(io, f, path_of(io, paths, i), e) || !check_copy(io, i, e))
             return false;
         io->align = f->align > io->align ? f->align : io->align;
-        if (f->direct_fd < 0 && !io->options.buffered && !io->options.fake_bytes && !without++)
-            log_note("%s: no direct I/O on this file system; experts pass through the page cache",
-                     f->path);
+        if (f->direct_fd < 0 && !io->options.buffered && !io->options.fake_bytes)
+            log_note_once(&said,
+                          "%s: no direct I/O on this file system; experts pass through the page "
+                          "cache, which is slower: keep the model on a local drive",
+                          f->path);
     }
     return true;
 }
@@ -299,10 +302,9 @@ void io_forget_memory(struct io *io, void *memory, size_t bytes)
         io->engine->forget(io, memory, bytes);
 }
 
-void io_expect_memory(struct io *io, size_t bytes)
+bool io_expect_memory(struct io *io, size_t bytes)
 {
-    if (io->engine->expect)
-        io->engine->expect(io, bytes);
+    return !io->engine->expect || io->engine->expect(io, bytes);
 }
 
 /* ---- the engine's side ---- */

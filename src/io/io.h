@@ -149,8 +149,9 @@ void io_remember_memory(struct io *io, void *memory, size_t bytes);
 /* The opposite, of all that was remembered from `memory` on for `bytes`: before pages are given back
  * or the memory is freed. */
 void io_forget_memory(struct io *io, void *memory, size_t bytes);
-/* So many bytes will be remembered, piece by piece: a detail says when limits are too low. */
-void io_expect_memory(struct io *io, size_t bytes);
+/* So many bytes will be remembered, piece by piece. False: the limit of locked memory is too low for
+ * all of them. */
+bool io_expect_memory(struct io *io, size_t bytes);
 
 /* Sets `e` to "PATH: reading at OFFSET: why". Returns false. */
 bool io_explain(const struct io *io, const struct io_completion *c, struct err *e);

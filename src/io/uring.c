@@ -18,7 +18,11 @@
 
 static bool read_with_threads(struct io *io, const char *why, struct err *e)
 {
-    log_note("io_uring cannot be used here (%s); threads read instead", why);
+    static atomic_bool said;
+    log_note_once(&said,
+                  "io_uring cannot be used here (%s); threads read instead, with more of the "
+                  "processors' time",
+                  why);
     io->engine = &io_engine_pread;
     return io->engine->start(io, NULL, e);
 }
@@ -206,15 +210,13 @@ static bool set_buffer(struct io_ring *u, int i, const char *memory, size_t byte
     return true;
 }
 
-static void expect(struct io *io, size_t bytes)
+static bool expect(struct io *io, size_t bytes)
 {
     struct io_ring *u = io->ring;
     pthread_mutex_lock(&io->lock);
-    size_t n = u->has_buffers ? may_pin(u, bytes) : 0;
+    size_t n = u->has_buffers ? may_pin(u, bytes) : bytes; /* without, no limit would help */
     pthread_mutex_unlock(&io->lock);
-    if (n < bytes)
-        log_detail("the limit of locked memory is too low to register %s of the arena for reading",
-                   n ? "all" : "anything");
+    return n == bytes;
 }
 
 /* Registers what it can of `bytes` in a free place: 0 bytes, or fewer than the limit has room for where
@@ -332,7 +334,11 @@ static bool start(struct io *io, const char *settings, struct err *e)
     int error = -io_uring_queue_init(ring_entries(&io->options), &u->ring, 0);
     if (error) {
         mem_free(u);
-        return read_with_threads(io, strerror(error), e);
+        return read_with_threads(io,
+                                 error == EPERM ? "forbidden by the system; kernel.io_uring_disabled "
+                                                  "and a container's seccomp profile may allow it"
+                                                : strerror(error),
+                                 e);
     }
     io->ring = u;
     register_files(io);

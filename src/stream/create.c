@@ -4,6 +4,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#ifdef __linux__
+#include <sys/sysinfo.h>
+#endif
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -172,7 +175,7 @@ static bool allocate_slots(struct stream *s, const struct stream_config *c, stru
            s->queue && s->memory && io_queue_index_tags(s->queue, slots * PIECES_MOST, e);
 }
 
-/* Swapping would undo all that the arena is for; where locking is not allowed, a detail says so. */
+/* Swapping would undo all that the arena is for. */
 static void lock_arena(struct stream *s)
 {
 #ifdef MLOCK_ONFAULT
@@ -180,8 +183,34 @@ static void lock_arena(struct stream *s)
 #else
     s->is_locked = s->arena.bytes && !mlock(s->memory, (size_t)s->arena.bytes);
 #endif
-    if (s->arena.bytes && !s->is_locked)
-        log_detail("the limit of locked memory is too low to lock the arena");
+}
+
+static bool has_swap(void)
+{
+#ifdef __linux__
+    struct sysinfo now;
+    return !sysinfo(&now) && now.totalswap;
+#else
+    return true;
+#endif
+}
+
+/* Most systems let a user lock a few MiB. Without swap all that is lost by that is that each read
+ * finds its pages anew: no news. */
+static void say_what_limits_cost(bool is_swappable, bool is_registered)
+{
+    static atomic_bool said;
+    if (is_swappable && has_swap())
+        log_note_once(&said,
+                      "the limit of locked memory (`ulimit -l`) is lower than the arena of experts: the "
+                      "system may swap experts out%s; `ulimit -l unlimited` before the start helps, "
+                      "where it is allowed",
+                      is_registered ? "" : ", and each read finds its memory anew");
+    else if (is_swappable || !is_registered)
+        log_detail("the limit of locked memory (`ulimit -l`) is too low to %s the arena",
+                   is_registered   ? "lock"
+                   : is_swappable ? "lock, or to register for reading, all of"
+                                  : "register for reading all of");
 }
 
 /* Memory of a class that is cleared before it is used: what a large model's token reads. */
@@ -193,7 +222,7 @@ static void remember(void *ctx, char *memory, uint64_t bytes)
 }
 
 /* Slots of a class are first used in the order of their places (slots_free_all). */
-static void start_clearing(struct stream *s)
+static bool start_clearing(struct stream *s)
 {
     uint64_t first[ARENA_CLASSES], bytes[ARENA_CLASSES];
     for (int c = 0; c < s->arena.classes; c++) {
@@ -201,9 +230,10 @@ static void start_clearing(struct stream *s)
         first[c] = k->first_byte;
         bytes[c] = (uint64_t)(k->slots + k->staging) * k->slot_bytes;
     }
-    io_expect_memory(s->io, (size_t)s->arena.bytes);
+    bool may_register = io_expect_memory(s->io, (size_t)s->arena.bytes);
     s->clearing = clearing_start(s->memory, first, bytes, s->arena.classes, CLEAR_BYTES, remember,
                                  s->io);
+    return may_register;
 }
 
 struct stream *stream_create(const struct stream_config *c, struct io *io, struct err *e)
@@ -237,8 +267,10 @@ struct stream *stream_create(const struct stream_config *c, struct io *io, struc
     s->sweep_layer = c->layers;
     if (c->lock)
         lock_arena(s);
-    if (s->arena.bytes && !c->has_no_memory)
-        start_clearing(s);
+    if (s->arena.bytes && !c->has_no_memory) {
+        bool is_registered = start_clearing(s);
+        say_what_limits_cost(c->lock && !s->is_locked, is_registered);
+    }
     return s;
 }
 

@@ -2,12 +2,18 @@
 /* Limits of the system that leave fewer threads or less locked memory than are asked for: reads are
  * right all the same. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <errno.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 
+#include "base/log.h"
 #include "io/engine.h"
 #include "reading.h"
 
@@ -147,6 +153,47 @@ static void whoever_may_lock_memory_registers_all_of_it(void **state)
     wait_for(child);
 }
 
+static int notes_of_uring, notes_of_direct;
+
+static void count_notes(void *ctx, enum log_level level, const char *text)
+{
+    notes_of_uring += level == LOG_NOTE && strstr(text, "io_uring_disabled");
+    notes_of_direct += level == LOG_NOTE && strstr(text, "no direct I/O");
+}
+
+/* Neither io_uring nor direct I/O: two engines of two files say each of it once. */
+static void what_is_not_available_is_said_once(void **state)
+{
+    pid_t child = fork();
+    if (!child) {
+        struct sock_filter f[] = {
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_openat, 0, 3),
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+            BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_DIRECT, 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+        struct sock_fprog program = {.len = sizeof f / sizeof *f, .filter = f};
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+            _exit(77);
+        const char *paths[] = {path, path};
+        struct err e = {0};
+        log_set_sink(count_notes, NULL);
+        for (int i = 0; i < 2; i++) {
+            struct io *io = io_create(paths, 2, &(struct io_options){.engine = "uring"}, &e);
+            if (!io || io_is_direct(io, 1))
+                _exit(1);
+            check_places(io);
+            io_close(io);
+        }
+        _exit(notes_of_uring != 1 || notes_of_direct != 1);
+    }
+    wait_for(child);
+}
+
 #define IO_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -154,6 +201,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IO_TEST(a_few_threads_are_enough_to_read),
         IO_TEST(memory_is_registered_as_far_as_the_limit_allows),
+        IO_TEST(what_is_not_available_is_said_once),
         IO_TEST(whoever_may_lock_memory_registers_all_of_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
