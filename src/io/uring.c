@@ -337,7 +337,9 @@ static bool start(struct io *io, const char *settings, struct err *e)
         return read_with_threads(io,
                                  error == EPERM ? "forbidden by the system; kernel.io_uring_disabled "
                                                   "and a container's seccomp profile may allow it"
-                                                : strerror(error),
+                                 : error == ENOMEM ? "the limit of locked memory, `ulimit -l`, or "
+                                                     "memory itself is too low"
+                                                   : strerror(error),
                                  e);
     }
     io->ring = u;
