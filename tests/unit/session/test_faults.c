@@ -183,7 +183,7 @@ static void a_model_replaced_between_opening_and_loading_is_an_error(void **unus
     remove(path);
 }
 
-/* A device that takes the trunk's weights when it is let, or at the latest after seconds, so that who
+/* A device that takes the trunk's weights when it is let, or at the latest after a minute, so that who
  * waits for them against expectation fails and does not hang. */
 static struct {
     bool (*write)(struct backend *b, void *to, const void *host, size_t bytes, struct err *e);
@@ -197,7 +197,7 @@ static bool write_when_open(struct backend *b, void *to, const void *host, size_
     bool is_weight = (char *)to >= block && (char *)to < block + device.w->block_bytes;
     for (int i = 0; is_weight && !atomic_load(&device.is_open); i++) {
         usleep(1000);
-        if (i == 3000)
+        if (i == 60000)
             atomic_store(&device.is_open, true);
     }
     return device.write(b, to, host, bytes, e);
