@@ -202,9 +202,9 @@ static void say_what_limits_cost(bool is_swappable, bool is_registered)
     static atomic_bool said;
     if (is_swappable && has_swap())
         log_note_once(&said,
-                      "the limit of locked memory (`ulimit -l`) is lower than the arena of experts: the "
-                      "system may swap experts out%s; `ulimit -l unlimited` before the start helps, "
-                      "where it is allowed",
+                      "the limit of locked memory (`ulimit -l`) is lower than the arena of "
+                      "experts: the system may swap experts out%s; `ulimit -l unlimited` before "
+                      "the start helps, where it is allowed",
                       is_registered ? "" : ", and each read finds its memory anew");
     else if (is_swappable || !is_registered)
         log_detail("the limit of locked memory (`ulimit -l`) is too low to %s the arena",
