@@ -763,6 +763,7 @@ static void run(struct check *c, enum cpu_isa isa)
 /* --- benchmark --- */
 
 #define BENCH_N 2560
+#define BENCH_SHORT_N 640 /* as the down products of experts have */
 #define BENCH_TILE 64
 #define BENCH_FEW 64 /* weight rows that stay in the cache */
 #define BENCH_BYTES (96 << 20)
@@ -770,7 +771,7 @@ static void run(struct check *c, enum cpu_isa isa)
 struct bench {
     struct cpu_linear_ctx ctx;
     struct cpu_weight w;
-    struct cpu_acts acts;
+    struct cpu_acts acts, short_acts; /* of BENCH_N and BENCH_SHORT_N values */
     int weight_rows, rows;
     float *y;
 };
@@ -778,8 +779,8 @@ struct bench {
 static void bench_product(void *context)
 {
     struct bench *b = context;
-    cpu_rows(&b->ctx, 0, &b->w, 0, b->weight_rows, &b->acts, 0, b->rows, b->y,
-             (size_t)b->weight_rows);
+    const struct cpu_acts *x = b->w.n_in == BENCH_N ? &b->acts : &b->short_acts;
+    cpu_rows(&b->ctx, 0, &b->w, 0, b->weight_rows, x, 0, b->rows, b->y, (size_t)b->weight_rows);
 }
 
 static double bench_seconds(struct bench *b, int weight_rows, int rows)
@@ -787,6 +788,19 @@ static double bench_seconds(struct bench *b, int weight_rows, int rows)
     b->weight_rows = weight_rows;
     b->rows = rows;
     return check_time(bench_product, b, weight_rows > BENCH_FEW ? 7 : 25);
+}
+
+/* The same bytes as shorter rows. */
+static void bench_short_rows(struct bench *b, uint32_t type, int rows)
+{
+    if (BENCH_SHORT_N % tensor_type_info(type)->block_values)
+        return;
+    int many = rows * (BENCH_N / BENCH_SHORT_N);
+    b->w.n_in = BENCH_SHORT_N;
+    printf("; rows of %d values: %.1f GB/s", BENCH_SHORT_N,
+           (double)many * (double)tensor_row_bytes(type, BENCH_SHORT_N) * 1e-9 /
+               bench_seconds(b, many, 1));
+    b->w.n_in = BENCH_N;
 }
 
 /* One row of activations with weights from memory; then 1, 4, 16 and 64 with weights from the
@@ -808,7 +822,9 @@ static void bench_type(struct check *c, struct bench *b, uint32_t type, enum cpu
     for (int rows = 1; rows <= (isa == CPU_ISA_C ? 4 : BENCH_TILE); rows *= 4)
         printf(" %d %5.1f", rows,
                (double)BENCH_FEW * BENCH_N * rows / bench_seconds(b, BENCH_FEW, rows) * 1e-9);
-    printf(" G MAC/s\n");
+    printf(" G MAC/s");
+    bench_short_rows(b, type, many);
+    printf("\n");
 }
 
 static void bench(struct check *c, enum cpu_isa isa)
@@ -833,6 +849,10 @@ static void bench(struct check *c, enum cpu_isa isa)
         cpu_act_round(&b.ctx, x + t * BENCH_N, &b.acts.block32, t);
         cpu_act_round(&b.ctx, x + t * BENCH_N, &b.acts.block256, t);
     }
+    static _Alignas(64) uint8_t memory[1 << 16];
+    b.short_acts = (struct cpu_acts){.x = x, .x_stride = BENCH_SHORT_N};
+    cpu_act_place(&b.short_acts.block32, memory, 1, BENCH_SHORT_N, 32);
+    cpu_act_round(&b.ctx, x, &b.short_acts.block32, 0);
     cpu_act_pack(&b.ctx, &b.acts.block32, 0, BENCH_TILE);
     cpu_act_pack(&b.ctx, &b.acts.block256, 0, BENCH_TILE);
     b.acts.packed = true;
