@@ -229,16 +229,12 @@ static bool print_line(struct run *r, struct strata_error *e)
     struct json_out line = {0};
     bool is_drawn = !option_given(r->o, OPTION_SEED) && r->sampling.temp > 0 && r->answer.n > 0;
     report_line(&r->stats, r->answer.n, is_drawn ? &r->sampling.seed : NULL, &line);
+    if (r->has_outlook)
+        report_outlook_words(&r->outlook, &line);
     if (!line.failed)
         message_note("%s%s", r->answer.finish == ANSWER_INTERRUPTED ? "interrupted; " : "",
                      line.text);
     json_out_free(&line);
-    struct json_out outlook = {0};
-    if (r->has_outlook)
-        report_outlook_line(&r->outlook, &outlook);
-    if (outlook.bytes && !outlook.failed)
-        message_note("%s", outlook.text);
-    json_out_free(&outlook);
     return true;
 }
 

@@ -128,22 +128,21 @@ static void put_assumed(const struct session_outlook *o, struct json_out *out)
         json_puts(out, ")");
 }
 
-void report_outlook_line(const struct session_outlook *o, struct json_out *out)
+void report_outlook_words(const struct session_outlook *o, struct json_out *out)
 {
-    json_puts(out, "forecast for the answer: ");
+    json_puts(out, "; forecast was ");
     if (o->reads || !o->by_itself) {
         put_range(&o->tok_s, 1, out);
-        json_puts(out, " tokens a second, ");
+        json_puts(out, " a second, ");
     }
     if (o->reads) {
         json_puts(out, "waiting ");
         put_range(&o->wait_ms, 1, out);
-        json_puts(out, " ms for the drive");
+        json_puts(out, " ms a token");
     } else {
-        json_puts(out, "no waiting for the drive");
+        json_puts(out, "no waiting");
     }
     put_assumed(o, out);
-    json_putf(out, "; it was %.1f, waiting %.1f ms", o->real_tok_s, o->real_wait_ms);
 }
 
 static void put_pair(const char *key, const struct plan_range *r, struct json_out *out)

@@ -20,8 +20,8 @@ struct session_outlook;
  * what it was (session.h). False: there is nothing to tell. Keeps the time of a token besides waiting
  * for the plans and forecasts of later runs. `path` is the model's. */
 bool report_outlook(struct strata_model *m, const char *path, struct session_outlook *out);
-/* In words, without a line break, and as the key `forecast` behind others. */
-void report_outlook_line(const struct session_outlook *o, struct json_out *out);
+/* Behind the line about a run, and as the key `forecast` behind others. */
+void report_outlook_words(const struct session_outlook *o, struct json_out *out);
 void report_outlook_keys(const struct session_outlook *o, struct json_out *out);
 /* --explain: what was waited for, on stderr. */
 bool report_waits(struct strata_model *m, struct strata_error *e);
