@@ -292,7 +292,7 @@ static void stats(const struct chat *c)
     struct strata_stats s;
     strata_stats_get(c->model, &s);
     struct json_out line = {0};
-    report_line(&s, s.decode_tokens, &c->sampling.seed, &line);
+    report_line(&s, s.decode_tokens, &c->sampling.seed, NULL, &line);
     if (!line.failed)
         message_note("%s; context %d of %d tokens", line.text, strata_position(c->session),
                      strata_context(c->session));

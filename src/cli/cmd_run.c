@@ -228,9 +228,8 @@ static bool print_line(struct run *r, struct strata_error *e)
     r->is_ended = true;
     struct json_out line = {0};
     bool is_drawn = !option_given(r->o, OPTION_SEED) && r->sampling.temp > 0 && r->answer.n > 0;
-    report_line(&r->stats, r->answer.n, is_drawn ? &r->sampling.seed : NULL, &line);
-    if (r->has_outlook)
-        report_outlook_words(&r->outlook, &line);
+    report_line(&r->stats, r->answer.n, is_drawn ? &r->sampling.seed : NULL,
+                r->has_outlook ? &r->outlook : NULL, &line);
     if (!line.failed)
         message_note("%s%s", r->answer.finish == ANSWER_INTERRUPTED ? "interrupted; " : "",
                      line.text);

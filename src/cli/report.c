@@ -45,8 +45,50 @@ static void put_experts(const struct strata_stats *s, struct json_out *out)
         json_putf(out, ", displaced probability %.4f", s->moce_displaced);
 }
 
+static void put_range(const struct plan_range *r, int digits, struct json_out *out)
+{
+    json_putf(out, "%.*f", digits, r->least);
+    if (r->most > r->least)
+        json_putf(out, " to %.*f", digits, r->most);
+}
+
+/* What a forecast takes from elsewhere than this model, machine and drive. */
+static void put_assumed(const struct session_outlook *o, struct json_out *out)
+{
+    const char *const assumed[] = {o->reads && o->by_trunk ? "the drive as the trunk was read"
+                                                           : NULL,
+                                   o->reads && !o->by_profile ? "routing as in other models" : NULL,
+                                   o->by_itself ? "computing as in this run" : NULL};
+    const char *before = " (";
+    for (size_t i = 0; i < sizeof assumed / sizeof *assumed; i++) {
+        if (!assumed[i])
+            continue;
+        json_putf(out, "%s%s", before, assumed[i]);
+        before = ", ";
+    }
+    if (*before == ',')
+        json_puts(out, ")");
+}
+
+static void put_outlook(const struct session_outlook *o, struct json_out *out)
+{
+    json_puts(out, "; forecast was ");
+    if (o->reads || !o->by_itself) {
+        put_range(&o->tok_s, 1, out);
+        json_puts(out, " a second, ");
+    }
+    if (o->reads) {
+        json_puts(out, "waiting ");
+        put_range(&o->wait_ms, 1, out);
+        json_puts(out, " ms a token");
+    } else {
+        json_puts(out, "no waiting");
+    }
+    put_assumed(o, out);
+}
+
 void report_line(const struct strata_stats *s, uint64_t answered, const uint64_t *seed,
-                 struct json_out *out)
+                 const struct session_outlook *outlook, struct json_out *out)
 {
     put_speed("prompt", s->prefill_tokens, s->prefill_tok_s, out);
     put_speed(", answer", answered, s->decode_tok_s, out);
@@ -61,6 +103,8 @@ void report_line(const struct strata_stats *s, uint64_t answered, const uint64_t
     json_puts(out, " of the ");
     put_bytes(s->plan_total, out);
     json_puts(out, " planned");
+    if (outlook)
+        put_outlook(outlook, out);
     if (seed)
         json_putf(out, "; seed %llu", (unsigned long long)*seed);
 }
@@ -101,48 +145,6 @@ bool report_outlook(struct strata_model *m, const char *path, struct session_out
         session_forecast_run(m, is_probed ? &drive : NULL, kept_read_compute(m), out, &ignored);
     kept_write_compute(m, session_compute_ms(m));
     return ok && out->is_known;
-}
-
-static void put_range(const struct plan_range *r, int digits, struct json_out *out)
-{
-    json_putf(out, "%.*f", digits, r->least);
-    if (r->most > r->least)
-        json_putf(out, " to %.*f", digits, r->most);
-}
-
-/* What a forecast takes from elsewhere than this model, machine and drive. */
-static void put_assumed(const struct session_outlook *o, struct json_out *out)
-{
-    const char *const assumed[] = {o->reads && o->by_trunk ? "the drive as the trunk was read"
-                                                           : NULL,
-                                   o->reads && !o->by_profile ? "routing as in other models" : NULL,
-                                   o->by_itself ? "computing as in this run" : NULL};
-    const char *before = " (";
-    for (size_t i = 0; i < sizeof assumed / sizeof *assumed; i++) {
-        if (!assumed[i])
-            continue;
-        json_putf(out, "%s%s", before, assumed[i]);
-        before = ", ";
-    }
-    if (*before == ',')
-        json_puts(out, ")");
-}
-
-void report_outlook_words(const struct session_outlook *o, struct json_out *out)
-{
-    json_puts(out, "; forecast was ");
-    if (o->reads || !o->by_itself) {
-        put_range(&o->tok_s, 1, out);
-        json_puts(out, " a second, ");
-    }
-    if (o->reads) {
-        json_puts(out, "waiting ");
-        put_range(&o->wait_ms, 1, out);
-        json_puts(out, " ms a token");
-    } else {
-        json_puts(out, "no waiting");
-    }
-    put_assumed(o, out);
 }
 
 static void put_pair(const char *key, const struct plan_range *r, struct json_out *out)
