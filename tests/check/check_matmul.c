@@ -40,19 +40,17 @@ static void fill_blocks(struct check *c, uint32_t type, uint8_t *blocks, int n, 
         return;
     }
     for (int i = 0; i < n; i += info->block_values, blocks += info->block_bytes) {
-        if (i >= DRAWN_BLOCKS * info->block_values && fill != FILL_RAW) {
+        if (i >= DRAWN_BLOCKS * info->block_values) {
             memcpy(blocks, first + check_below(c, DRAWN_BLOCKS) * info->block_bytes,
                    info->block_bytes);
             continue;
         }
         for (int tries = 0; tries < 3000; tries++) {
             check_fill_bytes(c, blocks, info->block_bytes);
-            for (int k = 0; k < info->block_bytes && fill != FILL_RAW; k++) {
+            for (int k = 0; k < info->block_bytes; k++) {
                 if (fill != FILL_ORDINARY && check_below(c, 5))
                     blocks[k] = fill == FILL_MANY_ONES ? 0xff : 0;
             }
-            if (fill == FILL_RAW)
-                break;
             quant_decode(type, blocks, values, info->block_values);
             float most = 0;
             bool finite = true;
@@ -311,6 +309,8 @@ static void check_direct_rows(struct check *c, uint32_t type, const char *isa, i
     cpu_direct_fn *const direct[] = {table.direct[type],
                                      n <= CPU_SHORT_N ? table.direct_short[type] : NULL};
     for (int i = 0; i < 2 && direct[i]; i++) {
+        for (int r = 0; r < w_rows; r++)
+            ((uint32_t *)y.data)[r] = UNWRITTEN;
         direct[i](w, w_rows, acts, t, (float *)y.data);
         check_ok(c, same_results(expected, &y, w_rows, 1), "%s direct%s %s, n %d, %d rows, fill %d",
                  isa, i ? " short" : "", tensor_type_info(type)->name, n, w_rows, fill);

@@ -159,21 +159,11 @@ ROWS32(mxfp4, 12, 17, SCALE_POWER)
 
 /* --- Q2_0: 64 values in 16 bytes, value 4k + j in bits 2j of byte k --- */
 
-/* Activations by planes: value 4k + j of 64 goes to place 16j + k. */
 INLINE void take_planes(struct activations *out, const struct quant_act *x, int t)
 {
-    const __m512i transpose =
-        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
-    const __m512i gather = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const int16_t *q = codes_of(x, t);
     take_sums(out, x, t, 1);
-    for (int i = 0; i < x->stride; i += 64) {
-        __m256i first = _mm512_cvtepi16_epi8(_mm512_loadu_si512(q + i));
-        __m256i second = _mm512_cvtepi16_epi8(_mm512_loadu_si512(q + i + 32));
-        __m512i v = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
-        v = _mm512_permutexvar_epi32(gather, _mm512_shuffle_epi8(v, transpose));
-        _mm512_store_si512(out->q + i, v);
-    }
+    for (int i = 0; i < x->stride; i += 64)
+        _mm512_store_si512(out->q + i, four_planes(codes_of(x, t) + i));
 }
 
 /* Each quarter of a register has the first part of its block in lanes 0 and 1, the second in 2

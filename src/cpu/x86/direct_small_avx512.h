@@ -123,13 +123,29 @@ INLINE __m512i codes_q8_0(const uint8_t *first, const uint8_t *second)
     return _mm512_xor_si512(both, _mm512_set1_epi8(-128));
 }
 
+/* The sixteen values + 128. */
+INLINE __m128i iq4_nl_codes(void)
+{
+    return _mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, (char)129, (char)141, (char)153,
+                         (char)166, (char)181, (char)197, (char)217, (char)241);
+}
+
 INLINE __m512i codes_iq4_nl(const uint8_t *first, const uint8_t *second)
 {
-    /* the sixteen values + 128 */
-    const __m512i table = _mm512_broadcast_i32x4(
-        _mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, (char)129, (char)141, (char)153, (char)166,
-                      (char)181, (char)197, (char)217, (char)241));
+    const __m512i table = _mm512_broadcast_i32x4(iq4_nl_codes());
     return _mm512_shuffle_epi8(table, two_nibbles(first + 2, second + 2));
+}
+
+/* Q2_0: 64 activations by planes: 4k + j goes to byte 16j + k. */
+INLINE __m512i four_planes(const int16_t *q)
+{
+    const __m512i transpose =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    const __m512i gather = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    __m256i first = _mm512_cvtepi16_epi8(_mm512_loadu_si512(q));
+    __m256i second = _mm512_cvtepi16_epi8(_mm512_loadu_si512(q + 32));
+    __m512i v = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
+    return _mm512_permutexvar_epi32(gather, _mm512_shuffle_epi8(v, transpose));
 }
 
 #endif

@@ -6,6 +6,7 @@
  * (640 values), whose last group is often half there, and a tree of sums for each row costs as much
  * as a group. A register holds sums of four rows and four blocks, or of two rows and eight. */
 #include "cpu/x86/direct_small_avx512.h"
+#include "cpu/x86/sums_avx512.h"
 
 #define ROWS 4                       /* weight rows side by side */
 #define FOURS(n) (((n) + 127) / 128) /* of blocks */
@@ -87,12 +88,7 @@ INLINE __m512i products_q4_0(const uint8_t *b, int count, const int8_t q[2][64])
 
 INLINE __m512i products_iq4_nl(const uint8_t *b, int count, const int8_t q[2][64])
 {
-    /* the sixteen values + 128 */
-    return nibble_products(b, count,
-                           _mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, (char)129, (char)141,
-                                         (char)153, (char)166, (char)181, (char)197, (char)217,
-                                         (char)241),
-                           q);
+    return nibble_products(b, count, iq4_nl_codes(), q);
 }
 
 INLINE __m512i products_q8_0(const uint8_t *b, int count, const int8_t q[2][64])
@@ -136,16 +132,6 @@ INLINE __m512 four_scales(const uint8_t *const row[ROWS], const int block_bytes,
         halves = put_scales(halves, words & 0xffff0000, 34, up_to_64(row[r] + 68, bytes - 68));
     }
     return _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
-}
-
-/* Lane 4i + r is the sum of the 128 bits i of s[r]. */
-INLINE __m512i sum_quarters(const __m512i s[4])
-{
-    __m512i a =
-        _mm512_add_epi32(_mm512_unpacklo_epi32(s[0], s[1]), _mm512_unpackhi_epi32(s[0], s[1]));
-    __m512i b =
-        _mm512_add_epi32(_mm512_unpacklo_epi32(s[2], s[3]), _mm512_unpackhi_epi32(s[2], s[3]));
-    return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
 }
 
 /* Adds scaled sums to chains; register i of the activations. */
@@ -223,17 +209,10 @@ DIRECT(q8_0, 128, 34)
 /* Of four blocks: values 4k + j of 64 are byte k of each 128 bits of register j. */
 INLINE void take_planes(struct activations *out, const struct quant_act *x, int t)
 {
-    const __m512i transpose =
-        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
-    const __m512i gather = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const __m512i both = _mm512_setr_epi32(0, 1, 0, 1, 2, 3, 2, 3, 4, 5, 4, 5, 6, 7, 6, 7);
     out->blocks = x->n / 32;
     for (int i = 0; i < x->stride; i += 64) {
-        const int16_t *q = codes_of(x, t) + i;
-        __m256i first = _mm512_cvtepi16_epi8(_mm512_loadu_si512(q));
-        __m256i second = _mm512_cvtepi16_epi8(_mm512_loadu_si512(q + 32));
-        __m512i v = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
-        v = _mm512_permutexvar_epi32(gather, _mm512_shuffle_epi8(v, transpose));
+        __m512i v = four_planes(codes_of(x, t) + i);
         int8_t *to = out->q[i / 128 / 2 * 2][0] + 16 * (i % 256 / 64);
         _mm_store_si128((__m128i *)to, _mm512_castsi512_si128(v));
         _mm_store_si128((__m128i *)(to + 64), _mm512_extracti32x4_epi32(v, 1));

@@ -41,4 +41,14 @@ INLINE __m256i sum_wide(const __m512i *s)
                             _mm256_permute2x128_si256(half[0], half[1], 0x31));
 }
 
+/* Lane 4r + p is the sum of lanes 4r to 4r + 3 of s[p]. */
+INLINE __m512i sum_quarters(const __m512i s[4])
+{
+    __m512i a =
+        _mm512_add_epi32(_mm512_unpacklo_epi32(s[0], s[1]), _mm512_unpackhi_epi32(s[0], s[1]));
+    __m512i b =
+        _mm512_add_epi32(_mm512_unpacklo_epi32(s[2], s[3]), _mm512_unpackhi_epi32(s[2], s[3]));
+    return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+}
+
 #endif
