@@ -45,11 +45,11 @@ static void put_experts(const struct strata_stats *s, struct json_out *out)
         json_putf(out, ", displaced probability %.4f", s->moce_displaced);
 }
 
-static void put_range(const struct plan_range *r, int digits, struct json_out *out)
+static void put_range(const struct plan_range *r, struct json_out *out)
 {
-    json_putf(out, "%.*f", digits, r->least);
+    json_putf(out, "%.1f", r->least);
     if (r->most > r->least)
-        json_putf(out, " to %.*f", digits, r->most);
+        json_putf(out, " to %.1f", r->most);
 }
 
 /* What a forecast takes from elsewhere than this model, machine and drive. */
@@ -74,12 +74,12 @@ static void put_outlook(const struct session_outlook *o, struct json_out *out)
 {
     json_puts(out, "; forecast was ");
     if (o->reads || !o->by_itself) {
-        put_range(&o->tok_s, 1, out);
+        put_range(&o->tok_s, out);
         json_puts(out, " a second, ");
     }
     if (o->reads) {
         json_puts(out, "waiting ");
-        put_range(&o->wait_ms, 1, out);
+        put_range(&o->wait_ms, out);
         json_puts(out, " ms a token");
     } else {
         json_puts(out, "no waiting");

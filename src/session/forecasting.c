@@ -159,8 +159,6 @@ bool session_forecast_run(struct strata_model *m, const struct io_drive *probed,
     out->tok_s = (struct plan_range){1000 / compute_ms, 1000 / compute_ms};
     if (m->plan.experts && !expect_waits(m, &s, probed, compute_ms, out, e))
         return false;
-    out->real_wait_ms = 1e3 * s.decode.wait_s / (double)s.decode_tokens;
-    out->real_tok_s = s.decode_tok_s;
     out->is_known = true;
     return true;
 }

@@ -160,16 +160,15 @@ bool session_setup_name(struct strata_model *m, char *out, size_t room, struct e
 /* That time in the run so far, in ms; 0: too few tokens were decoded. */
 double session_compute_ms(const struct strata_model *m);
 
-/* What was to be expected of a run's answers, and what they were like. */
+/* What was to be expected of a run's answers. */
 #define OUTLOOK_TOKENS_LEAST 16
 struct session_outlook {
-    bool is_known;      /* else nothing: no token was decoded */
-    bool reads;         /* experts from the drive; else all are in memory, or the drive takes no time */
-    bool by_trunk;      /* the drive gives what it gave for the trunk */
-    bool by_profile;    /* routing is as before, else as that of other models */
-    bool by_itself;     /* a token's time besides waiting is the run's own */
+    bool is_known;   /* else nothing: no token was decoded */
+    bool reads;      /* experts from the drive; else all are in memory, or it takes no time */
+    bool by_trunk;   /* the drive gives what it gave for the trunk */
+    bool by_profile; /* routing is as before, else as that of other models */
+    bool by_itself;  /* a token's time besides waiting is the run's own */
     struct plan_range wait_ms, tok_s;
-    double real_wait_ms, real_tok_s;
 };
 /* `probed`: what is known of the drive, or NULL. compute_ms: the time of a token besides waiting in
  * runs before, or 0. */
