@@ -9,11 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "../child.h"
 #include "base/mem.h"
 #include "io/io.h"
 
@@ -98,17 +98,6 @@ static inline void check_places(struct io *io)
     assert_int_equal(read_one(io, q, tail + a, a).error, IO_SHORT); /* nothing lies there */
     assert_int_equal(read_one(io, q, 0, a).error, 0);
     io_queue_close(q);
-}
-
-/* The child says with 77 that the system cannot do it. */
-static inline void wait_for(pid_t child)
-{
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 77)
-        skip();
-    assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 #endif

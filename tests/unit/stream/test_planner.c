@@ -5,12 +5,6 @@
  *
  *     test_stream_planner [TURNS] */
 #define _GNU_SOURCE
-#define _GNU_SOURCE
-#include <linux/capability.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <sys/sysinfo.h>
-#include <sys/wait.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +14,6 @@
 #include <time.h>
 
 #include "reference.h"
-#include "base/log.h"
 #include "stream/inner.h"
 
 static int turns_wanted = 20000;
@@ -308,54 +301,6 @@ static void counts_near_their_end_do_not_wrap(void **state)
     io_close(io);
 }
 
-/* ---- locked memory ---- */
-
-static unsigned long swap;
-static int notes_of_limits;
-
-int sysinfo(struct sysinfo *out) /* in place of the system's */
-{
-    *out = (struct sysinfo){.totalswap = swap};
-    return 0;
-}
-
-static void count_notes(void *ctx, enum log_level level, const char *text)
-{
-    notes_of_limits += level == LOG_NOTE && strstr(text, "ulimit -l");
-}
-
-/* A note, once, and only where the arena may be swapped. The processes' rights to lock all the same
- * are given up in a child. */
-static void a_low_limit_of_locked_memory_is_said_once(void **state)
-{
-    pid_t child = fork();
-    if (!child) {
-        struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-        struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
-        if (setrlimit(RLIMIT_MEMLOCK, &(struct rlimit){0}) || syscall(SYS_capset, &head, none))
-            _exit(77);
-        struct memory_drive drive = {0};
-        struct io *io = open_memory(&drive, 4);
-        struct stream_config c = config_with(0.5, io_align(io));
-        c.lock = true;
-        log_set_sink(count_notes, NULL);
-        for (int i = 0; i < 4; i++) {
-            swap = i > 1;
-            struct stream *s = stream_create(&c, io, &(struct err){0});
-            stream_free(s);
-            if (!s || notes_of_limits != (i > 1))
-                _exit(1 + i);
-        }
-        _exit(0);
-    }
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 77)
-        skip();
-    assert_int_equal(WEXITSTATUS(status), 0);
-}
-
 /* ---- hot lists ---- */
 
 /* What an earlier stream had in memory is read into a new one, in its order, in front of what was
@@ -412,7 +357,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(slots_may_be_given_back_and_taken_again),
         cmocka_unit_test(filled_records_that_get_no_place_do_not_hold_slots_that_others_need),
         cmocka_unit_test(counts_near_their_end_do_not_wrap),
-        cmocka_unit_test(a_low_limit_of_locked_memory_is_said_once),
         cmocka_unit_test(a_hot_list_fills_another_stream_in_the_same_order),
     };
     return cmocka_run_group_tests(tests, write_layers, remove_layers);
