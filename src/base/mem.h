@@ -60,4 +60,9 @@ static inline size_t mem_round_up(size_t n, size_t align)
     return (n + align - 1) & ~(align - 1);
 }
 
+/* Reads all bytes in ascending order as fast as one thread can, for measurements; p is aligned to 64 and
+ * bytes a multiple of MEM_READ_STEP. Something that depends on every byte. */
+#define MEM_READ_STEP 256
+uint64_t mem_read(const void *p, size_t bytes);
+
 #endif

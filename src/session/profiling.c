@@ -75,23 +75,19 @@ bool strata_profile_get(const struct strata_model *m, bool of_prompts, struct st
 /* ---- What memory gives ---------------------------------------------------------------------- */
 
 #define READ_BYTES ((size_t)64 << 20) /* a thread: past the caches, soon done */
-#define READ_PASSES 5
+#define READ_PASSES 15
 
 struct reading {
-    const uint64_t *memory; /* [threads][words] */
-    size_t words;           /* of a thread, a multiple of 8 */
+    const uint8_t *memory; /* [threads][bytes] */
+    size_t bytes;          /* of a thread */
     uint64_t sum[1024];
 };
 
 static void read_part(void *ctx, int chunk, int worker)
 {
+    (void)worker;
     struct reading *r = ctx;
-    const uint64_t *from = r->memory + (size_t)chunk * r->words;
-    uint64_t sum[8] = {0};
-    for (size_t i = 0; i < r->words; i += 8)
-        for (int j = 0; j < 8; j++)
-            sum[j] += from[i + (size_t)j];
-    r->sum[chunk] = sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
+    r->sum[chunk] = mem_read(r->memory + (size_t)chunk * r->bytes, r->bytes);
 }
 
 double strata_memory_speed(int threads, uint64_t most_bytes)
@@ -101,10 +97,11 @@ double strata_memory_speed(int threads, uint64_t most_bytes)
     if (threads < 1 || threads > 1024)
         return 0;
     uint64_t share = most_bytes / (uint64_t)threads;
-    struct reading r = {.words = (share < READ_BYTES ? (size_t)share : READ_BYTES) / 64 * 8};
-    size_t bytes = r.words * 8 * (size_t)threads;
+    size_t part = (share < READ_BYTES ? (size_t)share : READ_BYTES) / MEM_READ_STEP * MEM_READ_STEP;
+    struct reading r = {.bytes = part};
+    size_t bytes = part * (size_t)threads;
     struct pool *p = pool_create(threads, &ignored);
-    uint64_t *memory = p && bytes ? mem_map(bytes, "a measurement", &ignored) : NULL;
+    uint8_t *memory = p && bytes ? mem_map(bytes, "a measurement", &ignored) : NULL;
     int64_t best = INT64_MAX;
     if (memory) {
         memset(memory, 1, bytes);

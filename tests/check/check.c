@@ -245,22 +245,13 @@ double check_time(void (*fn)(void *), void *context, int passes)
     return taken[passes / 2];
 }
 
-/* Reads lines in ascending order: another order halves the speed (kernels.md section 2). */
 #define READ_BYTES ((size_t)256 << 20)
 
 static uint64_t read_sum; /* keeps the loop */
 
 static void read_memory(void *context)
 {
-    const uint64_t *p = context;
-    uint64_t a = 0, b = 0, c = 0, d = 0;
-    for (size_t i = 0; i < READ_BYTES / 8; i += 4) {
-        a += p[i];
-        b += p[i + 1];
-        c += p[i + 2];
-        d += p[i + 3];
-    }
-    read_sum += a + b + c + d;
+    read_sum += mem_read(context, READ_BYTES);
 }
 
 void check_bench_all(struct check *c)
