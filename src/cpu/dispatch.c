@@ -22,7 +22,7 @@ static void set_c(struct cpu_matmul *m)
 }
 
 #if defined(__x86_64__)
-static void set_x86(struct cpu_matmul *m, enum cpu_isa isa, bool has_vbmi)
+static void set_x86(struct cpu_matmul *m, enum cpu_isa isa, struct cpu_traits traits)
 {
     if (isa < CPU_ISA_AVX2)
         return;
@@ -72,9 +72,13 @@ static void set_x86(struct cpu_matmul *m, enum cpu_isa isa, bool has_vbmi)
         cpu_set_tile_k_avx512_vnni(m);
         cpu_set_tile_i_avx512_vnni(m);
         cpu_set_tile_ternary_avx512_vnni(m);
-        if (has_vbmi) {
+        if (traits.has_vbmi) {
             cpu_set_direct_i_avx512_vbmi(m);
             cpu_set_direct_small_avx512_vbmi(m);
+        }
+        if (traits.has_vbmi && traits.slow_gather) {
+            cpu_set_direct_i_avx512_lookup(m);
+            cpu_set_tile_i_avx512_lookup(m);
         }
     }
     if (isa == CPU_ISA_AMX) {
@@ -115,15 +119,15 @@ static void set_arm(struct cpu_matmul *m, enum cpu_isa isa)
 
 void cpu_matmul_init(struct cpu_matmul *m, enum cpu_isa isa)
 {
-    cpu_matmul_init_as(m, isa, cpu_isa_has_vbmi());
+    cpu_matmul_init_as(m, isa, cpu_traits_here());
 }
 
-void cpu_matmul_init_as(struct cpu_matmul *m, enum cpu_isa isa, bool has_vbmi)
+void cpu_matmul_init_as(struct cpu_matmul *m, enum cpu_isa isa, struct cpu_traits traits)
 {
-    (void)has_vbmi;
+    (void)traits;
     set_c(m);
 #if defined(__x86_64__)
-    set_x86(m, isa, has_vbmi);
+    set_x86(m, isa, traits);
 #elif defined(__aarch64__)
     set_arm(m, isa);
 #endif

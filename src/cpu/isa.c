@@ -46,6 +46,11 @@ static bool has_avx512(void)
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 
+static bool has_vbmi(void)
+{
+    return has_avx512() && __builtin_cpu_supports("avx512vbmi");
+}
+
 /* Linux keeps the state of tiles for processes that asked for it, all their threads. */
 static bool may_use_tiles(void)
 {
@@ -77,15 +82,21 @@ bool cpu_isa_available(enum cpu_isa isa)
     case CPU_ISA_AVX512:
         return has_avx512() && __builtin_cpu_supports("avx512vnni");
     case CPU_ISA_AMX:
-        return cpu_isa_available(CPU_ISA_AVX512) && cpu_isa_has_vbmi() && has_amx();
+        return cpu_isa_available(CPU_ISA_AVX512) && has_vbmi() && has_amx();
     default:
         return false;
     }
 }
 
-bool cpu_isa_has_vbmi(void)
+/* AMD's: on Zen 5 a gather takes one and a half cycles a value and loads half of that. */
+static bool has_slow_gather(void)
 {
-    return has_avx512() && __builtin_cpu_supports("avx512vbmi");
+    return __builtin_cpu_is("amd");
+}
+
+struct cpu_traits cpu_traits_here(void)
+{
+    return (struct cpu_traits){.has_vbmi = has_vbmi(), .slow_gather = has_slow_gather()};
 }
 #else
 bool cpu_isa_available(enum cpu_isa isa)
@@ -100,9 +111,9 @@ bool cpu_isa_available(enum cpu_isa isa)
     return isa == CPU_ISA_C;
 }
 
-bool cpu_isa_has_vbmi(void)
+struct cpu_traits cpu_traits_here(void)
 {
-    return false;
+    return (struct cpu_traits){0};
 }
 #endif
 

@@ -119,7 +119,7 @@ struct cpu_matmul {
 
 /* The table of one instruction set; the machine must have it. */
 void cpu_matmul_init(struct cpu_matmul *m, enum cpu_isa isa);
-/* That of a machine with VBMI beside VNNI or without: so that one that has it proves both. */
-void cpu_matmul_init_as(struct cpu_matmul *m, enum cpu_isa isa, bool has_vbmi);
+/* That of a machine with other traits: so that one proves what others take. It must have VBMI where they say so. */
+void cpu_matmul_init_as(struct cpu_matmul *m, enum cpu_isa isa, struct cpu_traits traits);
 
 #endif

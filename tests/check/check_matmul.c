@@ -703,18 +703,38 @@ static void check_has_direct(struct check *c, uint32_t type, const char *isa)
              tensor_type_info(type)->name);
 }
 
-/* Processors with VNNI and without VBMI have kernels that one with both never takes. */
-static void check_without_vbmi(struct check *c)
+/* Kernels that this processor never takes, for others of its instruction set have other traits. */
+static void check_as(struct check *c, enum cpu_isa isa, struct cpu_traits traits, const char *name)
 {
-    struct cpu_matmul whole = table;
-    cpu_matmul_init_as(&table, CPU_ISA_AVX512, false);
+    struct cpu_matmul own = table;
+    cpu_matmul_init_as(&table, isa, traits);
     for (uint32_t type = 0; type < TENSOR_TYPES; type++) {
-        check_ok(c, table.direct[type] || !whole.direct[type], "avx512 without VBMI has a kernel for %s",
+        check_ok(c, table.direct[type] || !own.direct[type], "%s has a kernel for %s", name,
                  tensor_type_info(type)->name);
+        if (table.unpack[type] != own.unpack[type])
+            check_unpack(c, type, name);
         if (table.direct[type] &&
-            (table.direct[type] != whole.direct[type] || table.window[type] != whole.window[type]))
-            check_direct(c, type, "avx512 without VBMI");
+            (table.direct[type] != own.direct[type] || table.window[type] != own.window[type]))
+            check_direct(c, type, name);
+        if (table.tile[type].unpack != own.tile[type].unpack)
+            check_tile(c, type, name);
     }
+    table = own;
+}
+
+static void check_other_traits(struct check *c, enum cpu_isa isa)
+{
+    char name[64];
+    struct cpu_traits here = cpu_traits_here(), other = here;
+    other.slow_gather = !here.slow_gather;
+    snprintf(name, sizeof name, "%s with %s gathers", cpu_isa_name(isa),
+             other.slow_gather ? "slow" : "fast");
+    check_as(c, isa, other, name);
+    other = here;
+    other.has_vbmi = false;
+    snprintf(name, sizeof name, "%s without VBMI", cpu_isa_name(isa));
+    if (isa == CPU_ISA_AVX512 && here.has_vbmi)
+        check_as(c, isa, other, name);
 }
 
 static void run(struct check *c, enum cpu_isa isa)
@@ -756,8 +776,7 @@ static void run(struct check *c, enum cpu_isa isa)
             }
         }
     }
-    if (isa == CPU_ISA_AVX512 && cpu_isa_has_vbmi())
-        check_without_vbmi(c);
+    check_other_traits(c, isa);
 }
 
 /* --- benchmark --- */

@@ -82,9 +82,8 @@ INLINE void block_iq3_s(const uint8_t *b, const struct amx_out *out)
 INLINE void block_iq1_s(const uint8_t *b, const struct amx_out *out)
 {
     const __m512i eights = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-    __m512i numbers[2], codes[4];
-    iq1_s_numbers(b, numbers);
-    gather_rows(codebook_iq1s, numbers, codes);
+    __m512i codes[4];
+    i_rows_iq1(iq1_s_numbers(b), codes);
     *out->d = x86_half_at(b) * 0.125f;
     /* Quadword g: the word of group g, whose bit 15 says a negative delta, four times. */
     __m512i words = _mm512_cvtepu16_epi64(i_load16(b + 34));

@@ -3,14 +3,6 @@
  * twice, with VNNI and without. */
 #include "cpu/x86/direct_i_avx512.h"
 
-/* take_TYPE, direct_TYPE and window_TYPE; values of grids are below 64. */
-#define DIRECT_I(name, ...)                                                                        \
-    INLINE void take_##name(const uint8_t *b, struct wide_block *out)                              \
-    {                                                                                              \
-        take_i(b, out, i_block_##name);                                                            \
-    }                                                                                              \
-    DIRECT(name, order_of_file, .bias = 64, __VA_ARGS__)
-
 /* Signed codes: a sign is kept apart here too, and 2 * 127 * 127 fits 16 bits. */
 INLINE void take_iq4_xs(const uint8_t *b, struct wide_block *out)
 {

@@ -17,4 +17,15 @@ INLINE void take_i(const uint8_t *b, struct wide_block *out, i_block_fn *take_ap
     out->scales = block.scales;
 }
 
+#define TAKE_I(name)                                                                               \
+    INLINE void take_##name(const uint8_t *b, struct wide_block *out)                              \
+    {                                                                                              \
+        take_i(b, out, i_block_##name);                                                            \
+    }
+
+/* take_TYPE, direct_TYPE and window_TYPE; values of grids are below 64. */
+#define DIRECT_I(name, ...)                                                                        \
+    TAKE_I(name)                                                                                   \
+    DIRECT(name, order_of_file, .bias = 64, __VA_ARGS__)
+
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS and IQ3_XXS times the activation rows of a window with AVX-512,
- * VNNI and VBMI (direct_avx512.h).
+ * VNNI and VBMI (direct_avx512.h). Compiled twice, with gathers and without; without them IQ2_S and
+ * IQ3_S too, which otherwise need no VBMI (direct_i_avx512.c).
  *
  * IQ1: with a code c = v + 1, a value is (2s + 1) * (8 * v +- 1). Where all 32 values of a scale
  * have the same sign (IQ1_S), this is 8 * (2s + 1) * c + (2s + 1) * (-8 +- 1): the first part is a
@@ -8,22 +9,9 @@
  * their sign (IQ1_M), it is (2s + 1) * (u - 9) with u = 8 * c, or 8 * c + 2 for plus. */
 #include "cpu/x86/direct_i_avx512.h"
 
-/* The codes of rows 8j to 8j + 7, times 2^left, left 0 or 3. The 16 bits of a row fill a quadword
- * four times, so that value i can be taken left bits before its own two. */
-INLINE __m512i codes_of_rows(const __m512i rows[2], int j, int left)
-{
-    const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-    const __m512i two_bits = _mm512_set1_epi64(left ? 0x0b09070503013f3d : 0x0e0c0a0806040200);
-    __m512i index = _mm512_add_epi32(twice, _mm512_set1_epi32(8 * (j % 2)));
-    __m512i codes = _mm512_permutexvar_epi32(index, rows[j / 2]);
-    codes = _mm512_multishift_epi64_epi8(two_bits, codes);
-    return _mm512_and_si512(codes, _mm512_set1_epi8((char)(3 << left)));
-}
-
 INLINE void take_iq1_s(const uint8_t *b, struct wide_block *out)
 {
-    __m512i rows[2];
-    iq1_s_rows(b, rows);
+    i_codes_iq1(iq1_s_numbers(b), 0, out->codes);
     /* 8 * (2s + 1) and (2s + 1) * (-8 +- 1) of the eight groups. */
     __m128i words = i_load16(b + 34);
     __m128i factor = _mm_and_si128(_mm_srli_epi16(words, 8), _mm_set1_epi16(0x70));
@@ -33,21 +21,17 @@ INLINE void take_iq1_s(const uint8_t *b, struct wide_block *out)
     out->offset = _mm256_castsi128_si256(_mm_sub_epi16(one, factor));
     __m256i twice = _mm256_cvtepu16_epi32(factor);
     out->scales = _mm512_castsi256_si512(_mm256_or_si256(twice, _mm256_slli_epi32(twice, 16)));
-    for (int j = 0; j < 4; j++)
-        out->codes[j] = codes_of_rows(rows, j, 0);
 }
 
 INLINE void take_iq1_m(const uint8_t *b, struct wide_block *out)
 {
-    __m512i rows[2];
-    __mmask32 plus = ~iq1_m_rows(b, rows);
+    __mmask32 negative;
+    i_codes_iq1(iq1_m_numbers(b, &negative), 3, out->codes);
     out->scales = iq1_m_scales(b);
     out->offset = _mm256_mullo_epi16(_mm512_castsi512_si256(out->scales), _mm256_set1_epi16(-9));
-    for (int j = 0; j < 4; j++) {
-        __mmask8 eight = (__mmask8)(plus >> 8 * j);
-        __m512i codes = codes_of_rows(rows, j, 3);
-        out->codes[j] = _mm512_mask_or_epi64(codes, eight, codes, _mm512_set1_epi8(2));
-    }
+    for (int j = 0; j < 4; j++)
+        out->codes[j] = _mm512_mask_or_epi64(out->codes[j], (__mmask8)(~negative >> 8 * j),
+                                             out->codes[j], _mm512_set1_epi8(2));
 }
 
 DIRECT(iq1_s, order_of_file, .block_bytes = 50, .d_factor = 0.125f, .offset = 32, .scale_32 = true)
@@ -70,13 +54,13 @@ INLINE void take_words(__m256i w, struct wide_block *out)
 INLINE void take_iq2_xxs(const uint8_t *b, struct wide_block *out)
 {
     __m512i groups = _mm512_loadu_si512(b + 2);
-    iq2_xxs_rows(groups, out->codes);
+    i_rows_iq2_xxs(groups, out->codes);
     take_words(_mm512_cvtepi64_epi32(_mm512_srli_epi64(groups, 32)), out);
 }
 
 INLINE void take_iq3_xxs(const uint8_t *b, struct wide_block *out)
 {
-    iq3_xxs_rows(b, out->codes);
+    i_rows_iq3_xxs(b + 2, out->codes);
     take_words(i_load32(b + 66), out);
 }
 
@@ -125,10 +109,7 @@ INLINE void take_woven_iq2_xxs(const uint8_t *b, struct wide_block *out)
 {
     const __m512i sevens = _mm512_set1_epi64(0x352e2720), scale = _mm512_set1_epi16(0x3b);
     __m512i groups = _mm512_loadu_si512(b + 2);
-    for (int m = 0; m < 4; m++) {
-        __m512i number = _mm512_and_si512(_mm512_srli_epi64(groups, 8 * m), _mm512_set1_epi64(255));
-        out->codes[m] = _mm512_i64gather_epi64(number, codebook_iq2xxs, 8);
-    }
+    i_woven_iq2_xxs(groups, out->codes);
     __m256i bits = by_register(_mm512_multishift_epi64_epi8(sevens, groups), (int[]){0, 1, 2, 3});
     take_signs(complete_signs(_mm256_and_si256(bits, _mm256_set1_epi8(0x7f))), out);
     out->woven[0] = out->woven[1] = odd_scales(_mm512_multishift_epi64_epi8(scale, groups));
@@ -137,25 +118,25 @@ INLINE void take_woven_iq2_xxs(const uint8_t *b, struct wide_block *out)
 INLINE void take_woven_iq2_xs(const uint8_t *b, struct wide_block *out)
 {
     __m512i q = _mm512_loadu_si512(b + 2);
-    for (int m = 0; m < 4; m++) {
-        __m512i number = _mm512_and_si512(_mm512_srli_epi64(q, 16 * m), _mm512_set1_epi64(511));
-        out->codes[m] = _mm512_i64gather_epi64(number, codebook_iq2xs, 8);
-    }
+    i_woven_iq2_xs(q, out->codes);
     take_signs(complete_signs(by_register(_mm512_srli_epi16(q, 9), (int[]){0, 2, 4, 6})), out);
     take_woven_scales(b + 66, out);
 }
 
-INLINE void take_iq2_xs(const uint8_t *b, struct wide_block *out)
-{
-    take_i(b, out, i_block_iq2_xs);
-}
-
+TAKE_I(iq2_xs)
 DIRECT_WOVEN(iq2_xxs, .block_bytes = 66, .d_factor = 0.125f, .scale_32 = true, .bias = 64)
 DIRECT_WOVEN(iq2_xs, .block_bytes = 74, .d_factor = 0.125f, .bias = 64)
 
+#ifdef WITHOUT_GATHERS
+DIRECT_I(iq2_s, .block_bytes = 82, .d_factor = 0.125f)
+DIRECT_I(iq3_s, .block_bytes = 110, .d_factor = 1, .scale_32 = true)
+
+void cpu_set_direct_i_avx512_lookup(struct cpu_matmul *m)
+#else
 void cpu_set_direct_i_avx512_vbmi(struct cpu_matmul *m)
+#endif
 {
-    x86_iq1_init();
+    x86_codebooks_init();
     m->direct[TYPE_IQ2_XXS] = direct_iq2_xxs;
     m->window[TYPE_IQ2_XXS] = window_iq2_xxs;
     m->direct[TYPE_IQ2_XS] = direct_iq2_xs;
@@ -166,4 +147,10 @@ void cpu_set_direct_i_avx512_vbmi(struct cpu_matmul *m)
     m->window[TYPE_IQ1_S] = window_iq1_s;
     m->direct[TYPE_IQ1_M] = direct_iq1_m;
     m->window[TYPE_IQ1_M] = window_iq1_m;
+#ifdef WITHOUT_GATHERS
+    m->direct[TYPE_IQ2_S] = direct_iq2_s;
+    m->window[TYPE_IQ2_S] = window_iq2_s;
+    m->direct[TYPE_IQ3_S] = direct_iq3_s;
+    m->window[TYPE_IQ3_S] = window_iq3_s;
+#endif
 }

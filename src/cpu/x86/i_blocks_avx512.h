@@ -2,16 +2,19 @@
 /* Blocks of the codebook types taken apart with AVX-512 F, BW, VL, DQ: row numbers, rows, signs and
  * scales. What is done with them, unpack_i_avx512.c and direct_i_avx512.c say.
  *
- * The rows of a block are gathered as bytes, 64 values a register. All gathers of a block come
- * before its other work: on the Xeon this was written on, gathers between mask instructions took
- * half as long again. */
+ * The rows of a block are bytes, 64 values a register. Where they come from, i_rows_gather_avx512.h
+ * and i_rows_lookup_avx512.h say; a file compiled with WITHOUT_GATHERS has the second. */
 #ifndef STRATA_CPU_X86_I_BLOCKS_AVX512_H
 #define STRATA_CPU_X86_I_BLOCKS_AVX512_H
 
 #include "base/tensor_type.h"
-#include "cpu/x86/iq1_rows.h"
 #include "cpu/x86/scales.h"
 #include "quant/codebooks.h"
+#ifdef WITHOUT_GATHERS
+#include "cpu/x86/i_rows_lookup_avx512.h"
+#else
+#include "cpu/x86/i_rows_gather_avx512.h"
+#endif
 
 /* IQ2 and IQ3: value i is rows byte i, negative where bit i of signs is 1, times scale i / 16. */
 struct i_block {
@@ -30,24 +33,6 @@ static inline __m128i i_load16(const void *p)
 static inline __m256i i_load32(const void *p)
 {
     return _mm256_loadu_si256((const __m256i *)p);
-}
-
-/* Two vectors of dwords from the 32 words of x. */
-static inline void widen(__m512i x, __m512i out[2])
-{
-    out[0] = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(x));
-    out[1] = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(x, 1));
-}
-
-/* All 32 rows of a block, eight values each, for row numbers as dwords. */
-static inline void gather_rows(const uint64_t *grid, const __m512i numbers[2], __m512i rows[4])
-{
-    for (int i = 0; i < 2; i++) {
-        __m256i low = _mm512_castsi512_si256(numbers[i]);
-        __m256i high = _mm512_extracti64x4_epi64(numbers[i], 1);
-        rows[2 * i] = _mm512_i32gather_epi64(low, grid, 8);
-        rows[2 * i + 1] = _mm512_i32gather_epi64(high, grid, 8);
-    }
 }
 
 /* Sign bytes of seven bits with the eighth bit that makes the number of ones even. */
@@ -85,17 +70,10 @@ static inline void split_words(__m256i w, struct i_block *out)
 }
 
 /* Groups: four row numbers and w, each. */
-static inline void iq2_xxs_rows(__m512i groups, __m512i rows[4])
-{
-    __m512i numbers[2];
-    widen(_mm512_cvtepu8_epi16(_mm512_cvtepi64_epi32(groups)), numbers);
-    gather_rows(codebook_iq2xxs, numbers, rows);
-}
-
 static inline void i_block_iq2_xxs(const uint8_t *b, struct i_block *out)
 {
     __m512i groups = _mm512_loadu_si512(b + 2);
-    iq2_xxs_rows(groups, out->rows);
+    i_rows_iq2_xxs(groups, out->rows);
     split_words(_mm512_cvtepi64_epi32(_mm512_srli_epi64(groups, 32)), out);
 }
 
@@ -111,9 +89,8 @@ static inline __m512i scales_iq2(const uint8_t *b)
 
 static inline void i_block_iq2_xs(const uint8_t *b, struct i_block *out)
 {
-    __m512i q = _mm512_loadu_si512(b + 2), numbers[2];
-    widen(_mm512_and_si512(q, _mm512_set1_epi16(511)), numbers);
-    gather_rows(codebook_iq2xs, numbers, out->rows);
+    __m512i q = _mm512_loadu_si512(b + 2);
+    i_rows_iq2_xs(q, out->rows);
     __m256i bits = _mm512_cvtepi16_epi8(_mm512_srli_epi16(q, 9));
     _mm256_store_si256((__m256i *)out->signs, complete_signs(bits));
     out->scales = scales_iq2(b + 66);
@@ -129,36 +106,25 @@ static inline __m512i each_four_times(__m512i x)
 }
 
 /* Row numbers from 32 low bytes and, at bit 8 and above, the bits of `high` under `mask`. */
-static inline void row_numbers(const uint8_t *low, __m512i high, short mask, __m512i numbers[2])
+static inline __m512i row_numbers(const uint8_t *low, __m512i high, short mask)
 {
     __m512i words = _mm512_cvtepu8_epi16(i_load32(low));
-    words = _mm512_ternarylogic_epi32(words, high, _mm512_set1_epi16(mask), 0xf8);
-    widen(words, numbers);
+    return _mm512_ternarylogic_epi32(words, high, _mm512_set1_epi16(mask), 0xf8);
 }
 
 static inline void i_block_iq2_s(const uint8_t *b, struct i_block *out)
 {
     const __m512i left = _mm512_set1_epi64(0x0002000400060008); /* bits 2(t % 4) go to 8 */
-    __m512i numbers[2];
     __m128i high = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)(b + 66)));
     __m512i spread = each_four_times(_mm512_castsi128_si512(high));
-    row_numbers(b + 2, _mm512_sllv_epi16(spread, left), 0x300, numbers);
-    gather_rows(codebook_iq2s, numbers, out->rows);
+    i_rows_iq2_s(row_numbers(b + 2, _mm512_sllv_epi16(spread, left), 0x300), out->rows);
     memcpy(out->signs, b + 34, 32);
     out->scales = scales_iq2(b + 74);
 }
 
-static inline void iq3_xxs_rows(const uint8_t *b, __m512i rows[4])
-{
-    for (int j = 0; j < 4; j++) {
-        __m512i numbers = _mm512_cvtepu8_epi32(i_load16(b + 2 + 16 * j));
-        rows[j] = _mm512_i32gather_epi32(numbers, codebook_iq3xxs, 4);
-    }
-}
-
 static inline void i_block_iq3_xxs(const uint8_t *b, struct i_block *out)
 {
-    iq3_xxs_rows(b, out->rows);
+    i_rows_iq3_xxs(b + 2, out->rows);
     split_words(i_load32(b + 66), out);
 }
 
@@ -169,12 +135,7 @@ static inline void i_block_iq3_s(const uint8_t *b, struct i_block *out)
     int32_t scales;
     memcpy(&high, b + 66, 8);
     memcpy(&scales, b + 106, 4);
-    for (int j = 0; j < 4; j++) {
-        __m512i numbers = _mm512_cvtepu8_epi32(i_load16(b + 2 + 16 * j));
-        __mmask16 has_bit8 = (__mmask16)(high >> 16 * j);
-        numbers = _mm512_mask_add_epi32(numbers, has_bit8, numbers, _mm512_set1_epi32(256));
-        out->rows[j] = _mm512_i32gather_epi32(numbers, codebook_iq3s, 4);
-    }
+    i_rows_iq3_s(b + 2, high, out->rows);
     memcpy(out->signs, b + 74, 32);
     __m256i s = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(scales), nibbles),
                                  _mm256_set1_epi32(15));
@@ -183,58 +144,36 @@ static inline void i_block_iq3_s(const uint8_t *b, struct i_block *out)
 
 /* --- IQ1 --- */
 
-/* All 32 rows of an IQ1 block, two bits a value, twice in each dword. */
-static inline void gather_iq1_rows(const __m512i numbers[2], __m512i rows[2])
-{
-    rows[0] = _mm512_i32gather_epi32(numbers[0], x86_iq1.rows, 4);
-    rows[1] = _mm512_i32gather_epi32(numbers[1], x86_iq1.rows, 4);
-}
-
 /* Lane t: bits 3(t % 4) of the word, the lowest of them at 0. */
 static inline __m512i shift_threes(__m512i words)
 {
     return _mm512_srlv_epi16(words, _mm512_set1_epi64(0x0009000600030000));
 }
 
-static inline void iq1_s_numbers(const uint8_t *b, __m512i numbers[2])
+/* The row numbers of an IQ1_S block. */
+static inline __m512i iq1_s_numbers(const uint8_t *b)
 {
     __m512i high = shift_threes(each_four_times(_mm512_castsi128_si512(i_load16(b + 34))));
-    row_numbers(b + 2, _mm512_slli_epi16(high, 8), 0x700, numbers);
+    return row_numbers(b + 2, _mm512_slli_epi16(high, 8), 0x700);
 }
 
-static inline void iq1_s_rows(const uint8_t *b, __m512i rows[2])
-{
-    __m512i numbers[2];
-    iq1_s_numbers(b, numbers);
-    gather_iq1_rows(numbers, rows);
-}
-
-/* The row numbers of an IQ1_M block; bit t of the result: the delta of row t is negative. */
-static inline __mmask32 iq1_m_numbers(const uint8_t *b, __m512i numbers[2])
+/* Those of an IQ1_M block; bit t of `negative`: the delta of row t is. */
+static inline __m512i iq1_m_numbers(const uint8_t *b, __mmask32 *negative)
 {
     /* Nibble t to word t, at bit 8: three bits of the row number, and the sign of delta. */
     __m128i x = i_load16(b + 32), upper = _mm_srli_epi16(x, 4);
     __m256i nibbles = _mm256_set_m128i(_mm_unpackhi_epi8(x, upper), _mm_unpacklo_epi8(x, upper));
     __m512i high = _mm512_slli_epi16(_mm512_cvtepu8_epi16(nibbles), 8);
-    row_numbers(b, high, 0x700, numbers);
-    return _mm512_test_epi16_mask(high, _mm512_set1_epi16(0x800));
-}
-
-static inline __mmask32 iq1_m_rows(const uint8_t *b, __m512i rows[2])
-{
-    __m512i numbers[2];
-    __mmask32 negative = iq1_m_numbers(b, numbers);
-    gather_iq1_rows(numbers, rows);
-    return negative;
+    *negative = _mm512_test_epi16_mask(high, _mm512_set1_epi16(0x800));
+    return row_numbers(b, high, 0x700);
 }
 
 /* A byte for each value, by which a table with a value of each kind is looked up: bits 0 and 1 are 0, 1
  * and 3 for v = 0, 1 and -1, bit 2 says a negative delta. */
 static inline void iq1_m_kinds(const uint8_t *b, __m512i kinds[4])
 {
-    __m512i numbers[2];
-    __mmask32 negative = iq1_m_numbers(b, numbers);
-    gather_rows(codebook_iq1s, numbers, kinds);
+    __mmask32 negative;
+    i_rows_iq1(iq1_m_numbers(b, &negative), kinds);
     for (int j = 0; j < 4; j++) {
         __mmask8 eight = (__mmask8)(negative >> 8 * j);
         kinds[j] = _mm512_and_si512(kinds[j], _mm512_set1_epi8(3));

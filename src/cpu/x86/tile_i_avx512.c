@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of the codebook types as records for prefill tiles, with AVX-512 VNNI. */
+/* Rows of the codebook types as records for prefill tiles, with AVX-512 VNNI. Compiled twice, with
+ * gathers and without (i_blocks_avx512.h). */
 #include "cpu/x86/i_blocks_avx512.h"
 #include "cpu/x86/tile_avx512.h"
 
@@ -57,9 +58,8 @@ static void unpack_iq1_s(const uint8_t *b, const struct cpu_tile_layout *l, uint
     const __m512i eights = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
     for (int k = 0; k < l->n / 256; k++, b += 50) {
         x86_prefetch_ahead(b, 50);
-        __m512i numbers[2], codes[4];
-        iq1_s_numbers(b, numbers);
-        gather_rows(codebook_iq1s, numbers, codes);
+        __m512i codes[4];
+        i_rows_iq1(iq1_s_numbers(b), codes);
         tile_d(out, l)[k] = x86_half_at(b) * 0.125f;
         __m256i words = _mm256_cvtepi16_epi32(i_load16(b + 34)); /* bit 15: a negative delta */
         /* Dword g: 8 * v +- 1 for v & 3 = 0, 1 and 3. */
@@ -119,8 +119,13 @@ static void unpack_iq4_xs(const uint8_t *b, const struct cpu_tile_layout *l, uin
     }
 }
 
+#ifdef WITHOUT_GATHERS
+void cpu_set_tile_i_avx512_lookup(struct cpu_matmul *m)
+#else
 void cpu_set_tile_i_avx512_vnni(struct cpu_matmul *m)
+#endif
 {
+    x86_codebooks_init();
     m->tile[TYPE_IQ2_XXS] = (struct cpu_tile){unpack_iq2_xxs, cpu_tile256_s32};
     m->tile[TYPE_IQ2_XS] = (struct cpu_tile){unpack_iq2_xs, cpu_tile256_s16};
     m->tile[TYPE_IQ2_S] = (struct cpu_tile){unpack_iq2_s, cpu_tile256_s16};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Codebook types to their integer form with AVX2 and F16C. The rows of a group of 32 values are
  * gathered as bytes, which fill a register. */
+#include "cpu/x86/codebook_words.h"
 #include "cpu/x86/i_blocks_avx2.h"
-#include "cpu/x86/iq1_rows.h"
 #include "cpu/x86/x86.h"
 
 /* Group g: the values times the scales of its halves. */
@@ -165,7 +165,7 @@ static void unpack_iq4_xs(const uint8_t *b, int n, struct quant_row *out)
 
 void cpu_set_unpack_i_avx2(struct cpu_matmul *m)
 {
-    x86_iq1_init();
+    x86_codebooks_init();
     m->unpack[TYPE_IQ2_XXS] = unpack_iq2_xxs;
     m->unpack[TYPE_IQ2_XS] = unpack_iq2_xs;
     m->unpack[TYPE_IQ2_S] = unpack_iq2_s;

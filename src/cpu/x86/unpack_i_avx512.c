@@ -79,7 +79,7 @@ static void unpack_iq1_s(const uint8_t *b, int n, struct quant_row *out)
     __m512i rows[2];
     for (int k = 0; k < n / 256; k++, b += 50) {
         x86_prefetch_ahead(b, 50);
-        iq1_s_rows(b, rows);
+        gather_iq1_words(iq1_s_numbers(b), rows);
         out->d[k] = x86_half_at(b) * 0.125f;
         for (int g = 0; g < 8; g++) {
             /* All 32 values share scale and delta, so a code's value is looked up. The lookup takes
@@ -100,7 +100,8 @@ static void unpack_iq1_m(const uint8_t *b, int n, struct quant_row *out)
     __m512i rows[2];
     for (int k = 0; k < n / 256; k++, b += 56) {
         x86_prefetch_ahead(b, 56);
-        __mmask32 negative = iq1_m_rows(b, rows);
+        __mmask32 negative;
+        gather_iq1_words(iq1_m_numbers(b, &negative), rows);
         __m512i scales = iq1_m_scales(b);
         uint64_t words;
         memcpy(&words, b + 48, 8);
@@ -140,7 +141,7 @@ static void unpack_iq4_xs(const uint8_t *b, int n, struct quant_row *out)
 
 void cpu_set_unpack_i_avx512(struct cpu_matmul *m)
 {
-    x86_iq1_init();
+    x86_codebooks_init();
     m->unpack[TYPE_IQ2_XXS] = unpack_iq2_xxs;
     m->unpack[TYPE_IQ2_XS] = unpack_iq2_xs;
     m->unpack[TYPE_IQ2_S] = unpack_iq2_s;

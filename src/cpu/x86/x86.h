@@ -33,6 +33,8 @@ void cpu_set_direct_k_avx512_vnni(struct cpu_matmul *m);
 void cpu_set_direct_i_avx512(struct cpu_matmul *m);
 void cpu_set_direct_i_avx512_vnni(struct cpu_matmul *m);
 void cpu_set_direct_i_avx512_vbmi(struct cpu_matmul *m); /* with VNNI */
+void cpu_set_direct_i_avx512_lookup(struct cpu_matmul *m); /* the same source, without gathers */
+void cpu_set_tile_i_avx512_lookup(struct cpu_matmul *m);   /* as for VNNI, with VBMI, without gathers */
 void cpu_set_direct_small_avx512_vbmi(struct cpu_matmul *m);
 void cpu_set_direct_ternary_avx512(struct cpu_matmul *m);
 void cpu_set_direct_ternary_avx512_vnni(struct cpu_matmul *m);
