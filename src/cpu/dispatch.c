@@ -34,6 +34,10 @@ static void set_x86(struct cpu_matmul *m, enum cpu_isa isa, struct cpu_traits tr
     cpu_set_unpack_i_avx2(m);
     cpu_set_direct_k_avx2(m);
     cpu_set_direct_i_avx2(m);
+    if (traits.slow_gather) {
+        cpu_set_unpack_i_avx2_loads(m);
+        cpu_set_direct_i_avx2_loads(m);
+    }
     cpu_set_direct_small_avx2(m);
     cpu_set_direct_nvfp4_avx2(m);
     cpu_set_ternary_avx2(m);
@@ -42,6 +46,8 @@ static void set_x86(struct cpu_matmul *m, enum cpu_isa isa, struct cpu_traits tr
         cpu_set_tile_small_avx2(m);
         cpu_set_tile_k_avx2(m);
         cpu_set_tile_i_avx2(m);
+        if (traits.slow_gather)
+            cpu_set_tile_i_avx2_loads(m);
         cpu_set_tile_ternary_avx2(m);
         return;
     }

@@ -129,7 +129,11 @@ DIRECT_AND_WINDOW(iq1_s, 50, 0, 0.125f, false)
 DIRECT_AND_WINDOW(iq1_m, 56, D_OF_IQ1_M, 0.125f, false)
 DIRECT_AND_WINDOW(iq4_xs, 136, 0, 1, false)
 
+#ifdef WITHOUT_GATHERS
+void cpu_set_direct_i_avx2_loads(struct cpu_matmul *m)
+#else
 void cpu_set_direct_i_avx2(struct cpu_matmul *m)
+#endif
 {
     m->direct[TYPE_IQ2_XXS] = direct_iq2_xxs;
     m->window[TYPE_IQ2_XXS] = window_iq2_xxs;

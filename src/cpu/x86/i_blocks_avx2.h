@@ -41,16 +41,48 @@ static inline __m128i i_four(const uint8_t *b)
     return _mm_cvtepu8_epi32(_mm_cvtsi32_si128((int)bytes_u32(b)));
 }
 
-/* Four rows of eight values, eight rows of four. */
-static inline __m256i i_gather4(const uint64_t *grid, __m128i numbers)
+/* Four rows of eight values, eight rows of four, for row numbers as dwords. A file compiled with
+ * WITHOUT_GATHERS loads them one by one, their numbers taken out of registers. */
+#ifdef WITHOUT_GATHERS
+static inline __m128i i_two_rows(const uint64_t *grid, uint64_t numbers)
+{
+    __m128i row = i_load8(grid + (uint32_t)numbers);
+    const __m64 *second = (const __m64 *)(grid + (numbers >> 32));
+    return _mm_castps_si128(_mm_loadh_pi(_mm_castsi128_ps(row), second));
+}
+
+static inline __m256i i_rows4(const uint64_t *grid, __m128i numbers)
+{
+    __m128i first = i_two_rows(grid, (uint64_t)_mm_cvtsi128_si64(numbers));
+    return _mm256_set_m128i(i_two_rows(grid, (uint64_t)_mm_extract_epi64(numbers, 1)), first);
+}
+
+static inline __m128i i_four_rows(const uint32_t *grid, __m128i numbers)
+{
+    uint64_t low = (uint64_t)_mm_cvtsi128_si64(numbers);
+    uint64_t high = (uint64_t)_mm_extract_epi64(numbers, 1);
+    __m128i rows = _mm_cvtsi32_si128((int)grid[(uint32_t)low]);
+    rows = _mm_insert_epi32(rows, (int)grid[low >> 32], 1);
+    rows = _mm_insert_epi32(rows, (int)grid[(uint32_t)high], 2);
+    return _mm_insert_epi32(rows, (int)grid[high >> 32], 3);
+}
+
+static inline __m256i i_rows8(const uint32_t *grid, __m256i numbers)
+{
+    __m128i first = i_four_rows(grid, _mm256_castsi256_si128(numbers));
+    return _mm256_set_m128i(i_four_rows(grid, _mm256_extracti128_si256(numbers, 1)), first);
+}
+#else
+static inline __m256i i_rows4(const uint64_t *grid, __m128i numbers)
 {
     return _mm256_i32gather_epi64((const long long *)grid, numbers, 8);
 }
 
-static inline __m256i i_gather8(const uint32_t *grid, __m256i numbers)
+static inline __m256i i_rows8(const uint32_t *grid, __m256i numbers)
 {
     return _mm256_i32gather_epi32((const int *)grid, numbers, 4);
 }
+#endif
 
 /* Group g: its values, and -1 in each byte whose bit of `signs` is 1, else 1. */
 static inline void i_put(struct i_block *out, int g, __m256i values, uint32_t signs)
@@ -114,7 +146,7 @@ static inline void i_block_iq2_xxs(const uint8_t *b, struct i_block *out)
     __m256i high = _mm256_permutevar8x32_epi32(i_load32(b + 34), odd);
     out->scales = i_split_words(_mm256_blend_epi32(low, high, 0xf0), signs);
     for (int g = 0; g < 8; g++)
-        i_put(out, g, i_gather4(codebook_iq2xxs, i_four(b + 2 + 8 * g)), signs[g]);
+        i_put(out, g, i_rows4(codebook_iq2xxs, i_four(b + 2 + 8 * g)), signs[g]);
 }
 
 /* IQ2_XS, IQ2_S: 16 scales 2s + 1 from eight bytes. */
@@ -137,7 +169,7 @@ static inline void i_block_iq2_xs(const uint8_t *b, struct i_block *out)
     out->scales = i_scales_iq2(b + 66);
     for (int g = 0; g < 8; g++) {
         __m128i q = _mm_cvtepu16_epi32(i_load8(b + 2 + 8 * g));
-        __m256i rows = i_gather4(codebook_iq2xs, _mm_and_si128(q, _mm_set1_epi32(511)));
+        __m256i rows = i_rows4(codebook_iq2xs, _mm_and_si128(q, _mm_set1_epi32(511)));
         i_put(out, g, rows, signs[g]);
     }
 }
@@ -150,7 +182,7 @@ static inline void i_block_iq2_s(const uint8_t *b, struct i_block *out)
         __m128i high = _mm_sllv_epi32(_mm_set1_epi32(b[66 + g]), left);
         high = _mm_and_si128(high, _mm_set1_epi32(0x300));
         __m128i numbers = _mm_or_si128(i_four(b + 2 + 4 * g), high);
-        i_put(out, g, i_gather4(codebook_iq2s, numbers), bytes_u32(b + 34 + 4 * g));
+        i_put(out, g, i_rows4(codebook_iq2s, numbers), bytes_u32(b + 34 + 4 * g));
     }
 }
 
@@ -160,7 +192,7 @@ static inline void i_block_iq3_xxs(const uint8_t *b, struct i_block *out)
     out->scales = i_split_words(i_load32(b + 66), signs);
     for (int g = 0; g < 8; g++) {
         __m256i numbers = _mm256_cvtepu8_epi32(i_load8(b + 2 + 8 * g));
-        i_put(out, g, i_gather8(codebook_iq3xxs, numbers), signs[g]);
+        i_put(out, g, i_rows8(codebook_iq3xxs, numbers), signs[g]);
     }
 }
 
@@ -174,7 +206,7 @@ static inline void i_block_iq3_s(const uint8_t *b, struct i_block *out)
         __m256i low = _mm256_cvtepu8_epi32(i_load8(b + 2 + 8 * g));
         __m256i high = _mm256_sllv_epi32(_mm256_set1_epi32(b[66 + g]), left);
         high = _mm256_and_si256(high, _mm256_set1_epi32(256));
-        __m256i rows = i_gather8(codebook_iq3s, _mm256_or_si256(low, high));
+        __m256i rows = i_rows8(codebook_iq3s, _mm256_or_si256(low, high));
         i_put(out, g, rows, bytes_u32(b + 74 + 4 * g));
     }
 }
@@ -189,10 +221,10 @@ static inline __m256i iq1_numbers(const uint8_t *low, __m256i high)
 }
 
 /* Eight rows of -1, 0 and 1: 32 values each in low and high. */
-static inline void iq1_gather(__m256i numbers, __m256i rows[2])
+static inline void iq1_rows8(__m256i numbers, __m256i rows[2])
 {
-    rows[0] = i_gather4(codebook_iq1s, _mm256_castsi256_si128(numbers));
-    rows[1] = i_gather4(codebook_iq1s, _mm256_extracti128_si256(numbers, 1));
+    rows[0] = i_rows4(codebook_iq1s, _mm256_castsi256_si128(numbers));
+    rows[1] = i_rows4(codebook_iq1s, _mm256_extracti128_si256(numbers, 1));
 }
 
 /* Groups 2p and 2p + 1 of an IQ1_S block. */
@@ -200,7 +232,7 @@ static inline void iq1_s_rows(const uint8_t *b, int p, __m256i rows[2])
 {
     const __m256i right = _mm256_setr_epi32(0, 3, 6, 9, 16, 19, 22, 25);
     __m256i words = _mm256_set1_epi32((int)bytes_u32(b + 34 + 4 * p));
-    iq1_gather(iq1_numbers(b + 2 + 8 * p, _mm256_srlv_epi32(words, right)), rows);
+    iq1_rows8(iq1_numbers(b + 2 + 8 * p, _mm256_srlv_epi32(words, right)), rows);
 }
 
 /* A nibble for each row of groups 2p and 2p + 1 of an IQ1_M block, in the lowest bits of dwords: three
@@ -213,7 +245,7 @@ static inline __m256i iq1_m_nibbles(const uint8_t *b, int p)
 
 static inline void iq1_m_rows(const uint8_t *b, int p, __m256i rows[2])
 {
-    iq1_gather(iq1_numbers(b + 8 * p, iq1_m_nibbles(b, p)), rows);
+    iq1_rows8(iq1_numbers(b + 8 * p, iq1_m_nibbles(b, p)), rows);
 }
 
 /* 16 scales 2s + 1 of three bits, four in each word, as words. */

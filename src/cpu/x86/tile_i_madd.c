@@ -108,6 +108,8 @@ static void unpack_iq4_xs(const uint8_t *b, const struct cpu_tile_layout *l, uin
 
 #ifdef __AVX512BW__
 void cpu_set_tile_i_avx512(struct cpu_matmul *m)
+#elif defined(WITHOUT_GATHERS)
+void cpu_set_tile_i_avx2_loads(struct cpu_matmul *m)
 #else
 void cpu_set_tile_i_avx2(struct cpu_matmul *m)
 #endif

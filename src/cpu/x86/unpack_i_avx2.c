@@ -59,9 +59,9 @@ static void unpack_iq3_s(const uint8_t *b, int n, struct quant_row *out)
 }
 
 /* Eight IQ1 rows, two bits a value, twice in each dword. low: eight bytes; high: bits 8..10. */
-static inline __m256i gather_iq1_rows(const uint8_t *low, __m256i high)
+static inline __m256i iq1_words(const uint8_t *low, __m256i high)
 {
-    return i_gather8(x86_iq1.rows, iq1_numbers(low, high));
+    return i_rows8(x86_iq1.rows, iq1_numbers(low, high));
 }
 
 /* Dwords 2v and 2v + 1, each in a whole lane. */
@@ -100,7 +100,7 @@ static void unpack_iq1_s(const uint8_t *b, int n, struct quant_row *out)
         iq1_s_lines(b + 34, lines);
         for (int pair = 0; pair < 4; pair++) { /* of groups */
             __m256i words = _mm256_set1_epi32((int)bytes_u32(b + 34 + 4 * pair));
-            __m256i rows = gather_iq1_rows(b + 2 + 8 * pair, _mm256_srlv_epi32(words, right));
+            __m256i rows = iq1_words(b + 2 + 8 * pair, _mm256_srlv_epi32(words, right));
             for (int v = 0; v < 4; v++) {
                 int g = 2 * pair + v / 2;
                 __m256i codes = _mm256_srli_epi16(codes_to_top(lanes_of(rows, v)), 14);
@@ -126,7 +126,7 @@ static void unpack_iq1_m(const uint8_t *b, int n, struct quant_row *out)
         for (int pair = 0; pair < 4; pair++) { /* of groups */
             __m256i nibbles = _mm256_set1_epi32((int)bytes_u32(b + 32 + 4 * pair));
             nibbles = _mm256_srlv_epi32(nibbles, right);
-            __m256i rows = gather_iq1_rows(b + 8 * pair, nibbles);
+            __m256i rows = iq1_words(b + 8 * pair, nibbles);
             /* 8 * v +- 1 is 8 * (v + 1) and -7 or -9. */
             __m256i delta = _mm256_cmpeq_epi32(_mm256_and_si256(nibbles, eight), eight);
             delta = _mm256_sub_epi16(_mm256_slli_epi16(delta, 1), _mm256_set1_epi16(7));
@@ -163,7 +163,11 @@ static void unpack_iq4_xs(const uint8_t *b, int n, struct quant_row *out)
     }
 }
 
+#ifdef WITHOUT_GATHERS
+void cpu_set_unpack_i_avx2_loads(struct cpu_matmul *m)
+#else
 void cpu_set_unpack_i_avx2(struct cpu_matmul *m)
+#endif
 {
     x86_codebooks_init();
     m->unpack[TYPE_IQ2_XXS] = unpack_iq2_xxs;

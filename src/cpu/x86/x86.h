@@ -16,6 +16,9 @@ void cpu_set_unpack_k_avx2(struct cpu_matmul *m);
 void cpu_set_unpack_i_avx2(struct cpu_matmul *m);
 void cpu_set_direct_k_avx2(struct cpu_matmul *m);
 void cpu_set_direct_i_avx2(struct cpu_matmul *m);
+void cpu_set_direct_i_avx2_loads(struct cpu_matmul *m); /* the same sources, without gathers */
+void cpu_set_unpack_i_avx2_loads(struct cpu_matmul *m);
+void cpu_set_tile_i_avx2_loads(struct cpu_matmul *m);
 void cpu_set_direct_small_avx2(struct cpu_matmul *m);
 void cpu_set_direct_nvfp4_avx2(struct cpu_matmul *m);
 void cpu_set_ternary_avx2(struct cpu_matmul *m);
