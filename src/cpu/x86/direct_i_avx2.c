@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Codebook types times one to four activation rows with AVX2 (direct_avx2.h). A weight's sign goes to
  * its activation, since one factor of a product of bytes is unsigned. A block is taken apart once for
- * all rows. */
+ * all rows. Compiled twice, with gathers and without (i_blocks_avx2.h). */
 #include "cpu/x86/direct_avx2.h"
 #include "cpu/x86/i_blocks_avx2.h"
 #include "cpu/x86/unpack_small.h"

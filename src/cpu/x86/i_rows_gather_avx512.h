@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of codebooks for a block of 256 values, gathered from memory: for processors that gather a
- * row in little more than a cycle (Intel's with AVX-512). i_rows_lookup_avx512.h has the same
- * functions for the others.
+/* Rows of codebooks for a block of 256 values, gathered from memory. i_rows_lookup_avx512.h has the
+ * same functions for processors whose gathers are slow.
  *
  * All gathers of a block come before its other work: on the Xeon this was written on, gathers
  * between mask instructions took half as long again. */

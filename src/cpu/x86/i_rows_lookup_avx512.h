@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of codebooks for a block of 256 values without gathers, with VBMI: the functions of
- * i_rows_gather_avx512.h. On Zen 5 a gather takes one and a half cycles for each row, and half of a
- * step of the codebook types.
+ * i_rows_gather_avx512.h. On Zen 5 gathers took three quarters of these kernels' time.
  *
  * Books of up to 512 rows are looked up in registers: a row is 16 bits, and one permutation chooses
  * among 64 rows for all 32 of a block. Rows of larger books are loaded one by one, their numbers

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of the codebook types as records for prefill tiles (tile_madd.h). */
+/* Rows of the codebook types as records for prefill tiles (tile_madd.h). Compiled for AVX2 with gathers and
+ * without (i_blocks_avx2.h), and for AVX-512. */
 #include "cpu/x86/i_blocks_avx2.h"
 #include "cpu/x86/tile_madd.h"
 #include "cpu/x86/unpack_small.h"

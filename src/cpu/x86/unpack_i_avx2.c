@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Codebook types to their integer form with AVX2 and F16C. The rows of a group of 32 values are
- * gathered as bytes, which fill a register. */
+ * bytes, which fill a register. Compiled twice, with gathers and without (i_blocks_avx2.h). */
 #include "cpu/x86/codebook_words.h"
 #include "cpu/x86/i_blocks_avx2.h"
 #include "cpu/x86/x86.h"
